@@ -1,0 +1,72 @@
+"""Volume and LabelMap: what the rooms hand each other.
+
+Everywhere in this package voxels lie as (z, y, x) with axes that run as close as possible to right,
+anterior, superior (RAS): x to the patient's right, y to the front, z to the head. A file keeps its own
+orientation in `Grid.orientation`, so that what is written back lies in memory as the original did.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Where voxels lie in the patient."""
+
+    shape: tuple[int, int, int]
+    """(z, y, x)"""
+    affine: np.ndarray
+    """4x4, as in NIfTI: index (x, y, z) -> millimetres right, anterior, superior."""
+    orientation: str = "RAS"
+    """Axis codes of the file the grid came from."""
+
+    @property
+    def spacing_mm(self) -> tuple[float, float, float]:
+        """Voxel size (z, y, x)."""
+        x, y, z = np.linalg.norm(self.affine[:3, :3], axis=0)
+        return float(z), float(y), float(x)
+
+    @property
+    def diagonal_mm(self) -> float:
+        return float(np.linalg.norm(np.multiply(self.shape, self.spacing_mm)))
+
+    def with_shape(self, shape: tuple[int, int, int]) -> Grid:
+        """The same box of the patient cut into another number of voxels."""
+        scale = np.divide(self.shape, shape)[::-1]  # (x, y, z)
+        change = np.diag([*scale, 1.0])
+        change[:3, 3] = scale / 2 - 0.5  # outer faces stay where they are, not voxel centres
+        return replace(self, shape=shape, affine=self.affine @ change)
+
+    def with_spacing(self, spacing_mm: tuple[float, float, float]) -> Grid:
+        """The same box with voxels as near to this size as a whole number of them allows."""
+        shape = np.maximum(1, np.round(np.multiply(self.shape, self.spacing_mm) / spacing_mm)).astype(int)
+        return self.with_shape((int(shape[0]), int(shape[1]), int(shape[2])))
+
+    def same_place(self, other: Grid, tolerance_mm: float = 0.01) -> bool:
+        """Whether both grids have the same voxels at the same places, up to rounding in a header."""
+        if self.shape != other.shape:
+            return False
+        x, y, z = np.array(self.shape[::-1]) - 1
+        corners = np.array([[i, j, k, 1] for i in (0, x) for j in (0, y) for k in (0, z)]).T
+        return float(np.abs(self.affine @ corners - other.affine @ corners).max()) <= tolerance_mm
+
+
+@dataclass(frozen=True, eq=False)
+class Volume:
+    """A CT scan in Hounsfield units."""
+
+    voxels: np.ndarray
+    grid: Grid
+
+
+@dataclass(frozen=True, eq=False)
+class LabelMap:
+    """One organ id per voxel; 0 is background."""
+
+    voxels: np.ndarray
+    grid: Grid
+    names: dict[int, str] = field(default_factory=dict)
+    """Organ name of every id that may occur."""
