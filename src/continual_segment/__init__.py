@@ -1,0 +1,37 @@
+"""Continual Segment: one frozen CT encoder, many small organ packs.
+
+The names below are the public API. They are imported on first use, so that `conseg --help` need not
+wait for torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Evaluation": "evaluation",
+    "LabelMap": "volume",
+    "Model": "model",
+    "OrganPack": "model",
+    "PreparedDataset": "data.prepared",
+    "RawDataset": "data.raw",
+    "Segmenter": "segmentation",
+    "Volume": "volume",
+    "evaluate": "evaluation",
+    "learn": "learning",
+    "load_preset": "config",
+    "prepare": "data.prepare",
+    "segment": "segmentation",
+    "verify": "model",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,145 @@
+"""`conseg evaluate`: scores of label maps against a dataset's truth."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from continual_segment.evaluation import Evaluation, StepForgetting
+
+MOST_NAMES_SHOWN = 5
+
+DESCRIPTION = """\
+Compare label maps with the truth: Dice (DSC), 95th percentile of the surface distance (HD95) and average
+surface distance (ASD), in millimetres, for every case and organ of the dataset.
+
+PREDICTIONS is a folder of label maps <case>.nii.gz, as `conseg segment` writes them. TRUTH is a raw dataset
+in any layout that `conseg prepare` reads, or a folder of label maps of the same names. Organs are matched by
+name, so the numbers in the two may differ. Only organs of TRUTH are scored.
+
+An organ that was missed altogether has DSC 0 and no distance. The columns HD95 and ASD leave it out and
+`missed` counts it; the penalised columns count it as the image diagonal. Where a case lacks the organ
+(`absent`) nothing is scored, and the volume predicted there is the false positive volume."""
+
+EPILOG = """\
+examples:
+  conseg evaluate predictions/ Dataset101_Chest/ -o scores/
+  conseg evaluate predictions/ Dataset101_Chest/ --organs heart,esophagus
+  conseg evaluate step2/ Dataset101_Chest/ -o scores_step2/ --earlier scores_step1/
+  conseg evaluate predictions/ Dataset101_Chest/ --json | jq .mean.dice
+
+written to OUT:
+  scores.csv       one line per case and organ
+  organs.csv       means per organ over cases, per organ group, and of the dataset over its organs
+  evaluation.json  all of it
+
+exit code: 0 when every case with prediction and truth was scored, 1 when some could not be, 2 when none"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "evaluate",
+        help="score label maps against the truth: DSC, HD95, ASD per organ",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("predictions", type=Path, metavar="PREDICTIONS", help="folder of label maps")
+    parser.add_argument("truth", type=Path, metavar="TRUTH", help="raw dataset, or folder of label maps")
+    parser.add_argument("-o", "--output", type=Path, metavar="OUT", help="folder for the tables")
+    parser.add_argument("--organs", type=_names, metavar="A,B", help="score these organs of the truth alone")
+    parser.add_argument(
+        "--earlier",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="OUT",
+        help="what earlier steps wrote for the same dataset, oldest first: adds what was forgotten since",
+    )
+    parser.add_argument(
+        "--workers", type=_positive, metavar="N", help="processes to score with; all cores by default"
+    )
+    parser.add_argument("--json", action="store_true", help="print the JSON, and nothing else, to stdout")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from continual_segment.evaluation import Evaluation, evaluate
+
+    earlier = [Evaluation.read(folder) for folder in args.earlier]  # first: a wrong path costs no waiting
+    evaluation = evaluate(args.predictions, args.truth, workers=args.workers, organs=args.organs)
+    forgotten = _forgotten(earlier, evaluation) if earlier else None
+    if args.output:
+        evaluation.write(args.output)
+    if args.json:
+        data = evaluation.as_data() | ({"forgetting": _forgetting_data(forgotten)} if forgotten else {})
+        print(json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False))
+    else:
+        print(evaluation.table())
+        if forgotten:
+            print(_forgetting_line(forgotten))
+    _report(evaluation, args.output)
+    return 1 if evaluation.failures else 0
+
+
+def _forgotten(earlier: list[Evaluation], now: Evaluation) -> StepForgetting:
+    from continual_segment.errors import DatasetError
+    from continual_segment.evaluation import forgetting
+
+    for evaluation in earlier:
+        if {(r.case, r.organ) for r in evaluation.rows} != {(r.case, r.organ) for r in now.rows}:
+            raise DatasetError(
+                "An evaluation given as --earlier has other cases or organs than this one, so what was "
+                "forgotten cannot be told. Evaluate the same cases and organs after every step."
+            )
+    return forgetting([{"dataset": evaluation.mean.dice} for evaluation in [*earlier, now]])[-1]
+
+
+def _forgetting_data(forgotten: StepForgetting) -> dict[str, Any]:
+    return {
+        "step": forgotten.step,
+        "absolute": forgotten.mean_absolute,
+        "relative": forgotten.mean_relative,
+    }
+
+
+def _forgetting_line(forgotten: StepForgetting) -> str:
+    return (
+        f"forgotten since the best earlier step: {forgotten.mean_absolute:.4f} DSC "
+        f"({100 * forgotten.mean_relative:.2f} %)"
+    )
+
+
+def _report(evaluation: Evaluation, output: Path | None) -> None:
+    """What the table does not say, on stderr."""
+    for sentence in evaluation.failures:
+        print(f"not scored: {sentence}", file=sys.stderr)
+    for title, names in (
+        ("without a prediction", evaluation.without_prediction),
+        ("without a truth", evaluation.without_truth),
+    ):
+        if names:
+            cases = "case" if len(names) == 1 else "cases"
+            more = ", ..." if len(names) > MOST_NAMES_SHOWN else ""
+            print(
+                f"{len(names)} {cases} {title}: {', '.join(names[:MOST_NAMES_SHOWN])}{more}", file=sys.stderr
+            )
+    if output:
+        print(f"{len(evaluation.cases)} cases scored; tables in {output}", file=sys.stderr)
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise argparse.ArgumentTypeError("give organ names with commas between them, such as liver,spleen")
+    return names
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 on is needed, not {text!r}")
+    return int(text)

@@ -1,0 +1,30 @@
+"""Options that several verbs share, so that they read the same everywhere."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+PRESETS = "tiny (seconds, for tests), demo (minutes), laptop (hours on two cores), paper (one GPU)"
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-m", "--model", type=Path, required=True, metavar="FOLDER", help="the model folder")
+
+
+def add_preset(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    parser.add_argument(
+        "--preset",
+        default=default,
+        metavar="NAME",
+        help=f"sizes and schedules: {PRESETS}, or a TOML file of your own"
+        + (f" (default: {default})" if default else ""),
+    )
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1, mps (default: the preset's)")
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one per core)")

@@ -1,0 +1,92 @@
+"""`conseg pack`: list, add, remove, export and show organ packs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from continual_segment.cli.options import add_model
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser(
+        "pack",
+        help="list, add, remove, export or show organ packs",
+        description="A pack is one file with all that one learning step added. It fits every model with the same "
+        "encoder, in any order, and can be taken away without a trace.",
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    shown = actions.add_parser("list", help="the packs of a model")
+    add_model(shown)
+    shown.set_defaults(run=run_list)
+
+    added = actions.add_parser("add", help="install a pack file")
+    added.add_argument("file", type=Path, metavar="FILE", help="a .pack file")
+    add_model(added)
+    added.add_argument("--name", metavar="NAME", help="install it under another name")
+    added.set_defaults(run=run_add)
+
+    removed = actions.add_parser("remove", help="take a pack away; the earlier model is restored to the byte")
+    removed.add_argument("name", metavar="NAME")
+    add_model(removed)
+    removed.set_defaults(run=run_remove)
+
+    exported = actions.add_parser("export", help="copy a pack out, to share it")
+    exported.add_argument("name", metavar="NAME")
+    add_model(exported)
+    exported.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="the .pack file to write")
+    exported.set_defaults(run=run_export)
+
+    info = actions.add_parser("info", help="what a pack holds and how it was trained, as JSON")
+    info.add_argument("pack", metavar="NAME_OR_FILE", help="a pack of the model given with -m, or a .pack file")
+    info.add_argument("-m", "--model", type=Path, metavar="FOLDER", help="the model folder")
+    info.set_defaults(run=run_info)
+
+
+def run_list(args: argparse.Namespace) -> int:
+    from continual_segment.model import Model
+
+    model = Model.open(args.model)
+    for name in model.pack_names:
+        pack = model.pack(name)
+        size = model.pack_path(name).stat().st_size / 1e6
+        print(f"{name}  {len(pack.organs)} organs, {size:.2f} MB, {pack.fingerprint[:12]}")
+        print(f"    {', '.join(organ.name for organ in pack.organs)}")
+    return 0
+
+
+def run_add(args: argparse.Namespace) -> int:
+    from continual_segment.model import Model, OrganPack
+
+    pack = OrganPack.read(args.file)
+    pack = pack.renamed(args.name) if args.name else pack
+    Model.open(args.model).add(pack)
+    print(f"{args.model} now has pack '{pack.name}' with {len(pack.organs)} organs.")
+    return 0
+
+
+def run_remove(args: argparse.Namespace) -> int:
+    from continual_segment.model import Model
+
+    left = Model.open(args.model).remove(args.name).pack_names
+    print(f"Removed '{args.name}'. Left in {args.model}: {', '.join(left) or 'no pack'}.")
+    return 0
+
+
+def run_export(args: argparse.Namespace) -> int:
+    from continual_segment.model import Model
+
+    Model.open(args.model).export(args.name, args.out)
+    print(f"Wrote {args.out}. Install it elsewhere with `conseg pack add {args.out} -m MODEL`.")
+    return 0
+
+
+def run_info(args: argparse.Namespace) -> int:
+    import json
+
+    from continual_segment.model import Model, OrganPack
+
+    pack = Model.open(args.model).pack(args.pack) if args.model else OrganPack.read(Path(args.pack))
+    print(json.dumps(pack.described(), indent=1, sort_keys=True))
+    return 0

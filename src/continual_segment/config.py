@@ -1,0 +1,95 @@
+"""ExperimentConfig: every size and schedule of one run, gathered from the rooms it steers.
+
+A preset is a TOML file of the package; a user's own file looks the same. Each table of the file fills one
+dataclass, so the meaning of every key stands beside the code that reads it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, fields, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from continual_segment.data.augment import AugmentConfig
+from continual_segment.data.patches import PatchConfig
+from continual_segment.data.prepared import PrepareConfig
+from continual_segment.errors import ConfigError
+from continual_segment.learning import LearnConfig
+from continual_segment.networks import NetworkConfig
+from continual_segment.segmentation import SegmentConfig
+from continual_segment.training import TrainConfig
+
+PRESETS = ("tiny", "demo", "laptop", "paper")
+
+
+@dataclass(frozen=True)
+class ExperimentConfig:
+    """A preset."""
+
+    prepare: PrepareConfig
+    network: NetworkConfig
+    patches: PatchConfig
+    augment: AugmentConfig
+    first: TrainConfig
+    """Training in the first step."""
+    later: TrainConfig
+    """Training in every later step."""
+    segment: SegmentConfig
+
+    @property
+    def learn(self) -> LearnConfig:
+        return LearnConfig(self.network, self.patches, self.augment, self.first, self.later)
+
+    def on(self, **settings: Any) -> ExperimentConfig:
+        """The same experiment with other settings of all training: device, precision, workers, ..."""
+        return replace(self, first=replace(self.first, **settings), later=replace(self.later, **settings))
+
+
+def load_preset(name: str) -> ExperimentConfig:
+    """A preset by name, or a TOML file of the same form by path."""
+    if name in PRESETS:
+        return read_config(files("continual_segment") / "presets" / f"{name}.toml")
+    path = Path(name)
+    if not path.is_file():
+        raise ConfigError(f"'{name}' is neither a preset ({', '.join(PRESETS)}) nor a TOML file.")
+    return read_config(path)
+
+
+def read_config(path: Any) -> ExperimentConfig:
+    try:
+        tables = tomllib.loads(path.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not TOML ({error}).") from error
+    rooms = {
+        "prepare": PrepareConfig,
+        "network": NetworkConfig,
+        "patches": PatchConfig,
+        "augment": AugmentConfig,
+        "first": TrainConfig,
+        "later": TrainConfig,
+        "segment": SegmentConfig,
+    }
+    if unknown := sorted(set(tables) - set(rooms)):
+        raise ConfigError(f"{path}: no table is called [{unknown[0]}]. Tables: {', '.join(rooms)}.")
+    if missing := [name for name in ("prepare", "network", "patches", "first", "later") if name not in tables]:
+        raise ConfigError(f"{path}: the table [{missing[0]}] is missing.")
+    return ExperimentConfig(
+        **{name: fill(room, tables.get(name, {}), f"{path}: [{name}]") for name, room in rooms.items()}
+    )
+
+
+def fill(room: type, table: dict[str, Any], where: str) -> Any:
+    """The dataclass with the table's values; lists become tuples."""
+    known = [item.name for item in fields(room)]
+    if unknown := sorted(set(table) - set(known)):
+        raise ConfigError(f"{where} has no setting '{unknown[0]}'. Its settings: {', '.join(known)}.")
+    try:
+        return room(**{name: as_tuple(value) for name, value in table.items()})
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def as_tuple(value: Any) -> Any:
+    return tuple(as_tuple(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,1 @@
+"""From a folder of scans and labels to the patches a network learns from."""

@@ -1,0 +1,135 @@
+"""Training patches: which part of which scan a network sees in each iteration.
+
+Organs fill a small part of a scan, so a share of every batch is centred on a voxel of one of them. What
+iteration 812 sees follows from the seed and the number 812 alone: a run that was stopped goes on with the
+very patches it would have seen, whatever the number of loading processes.
+
+In:  PreparedDataset
+Out: per iteration, images float32 (patch, 1, z, y, x) in [-1, 1] and labels int64 (patch, z, y, x)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from continual_segment.data.augment import AugmentConfig, Size, augment
+from continual_segment.data.prepared import PreparedCase, PreparedDataset, Split, normalise
+from continual_segment.errors import DatasetError
+
+AIR_HU = -1024
+
+
+@dataclass(frozen=True)
+class PatchConfig:
+    """What one batch consists of."""
+
+    size: Size
+    """Voxels (z, y, x) of a patch."""
+    batch: int = 2
+    """Patches per iteration."""
+    foreground_share: float = 1 / 3
+    """Share of a batch that is centred on an organ, rounded to whole patches; above 0 at least one."""
+
+    def __post_init__(self) -> None:
+        if len(self.size) != 3 or min(self.size) < 1:
+            raise ValueError(f"size is three numbers of voxels (z, y, x), not {self.size}.")
+        if self.batch < 1:
+            raise ValueError(f"batch is at least one patch, not {self.batch}.")
+        if not 0 <= self.foreground_share <= 1:
+            raise ValueError(f"foreground_share is a share between 0 and 1, not {self.foreground_share}.")
+        object.__setattr__(self, "size", tuple(self.size))
+
+    @property
+    def foreground_patches(self) -> int:
+        """How many patches of a batch, its last ones, are centred on an organ."""
+        least = 1 if self.foreground_share > 0 else 0
+        anywhere = math.floor(
+            self.batch * (1 - self.foreground_share) + 0.5
+        )  # a half rounds up, as in nnU-Net
+        return max(least, self.batch - anywhere)
+
+
+class Patches(torch.utils.data.Dataset):
+    """The batches of one split, one per iteration; hand it to a DataLoader with `batch_size=None`."""
+
+    def __init__(
+        self,
+        dataset: PreparedDataset,
+        split: Split,
+        config: PatchConfig,
+        augmentation: AugmentConfig | None,
+        seed: int,
+        iterations: int,
+    ) -> None:
+        self.cases = [dataset.case(name) for name in dataset.case_names(split)]
+        if not self.cases:
+            raise DatasetError(
+                f"{dataset.folder}: the {split} split has no case. "
+                "Add cases to the raw dataset and prepare it again."
+            )
+        self.window_hu = dataset.config.window_hu
+        self.config = config
+        self.augmentation = augmentation or AugmentConfig.none()
+        self.seed = seed
+        self.iterations = iterations
+
+    def __len__(self) -> int:
+        return self.iterations
+
+    def __getitem__(self, iteration: int) -> tuple[torch.Tensor, torch.Tensor]:
+        if not 0 <= iteration < self.iterations:
+            raise IndexError(f"Iteration {iteration} of {self.iterations}.")
+        rng = np.random.default_rng((self.seed, iteration))
+        anywhere = self.config.batch - self.config.foreground_patches
+        patches = [self._patch(rng, on_organ=i >= anywhere) for i in range(self.config.batch)]
+        images, labels = zip(*patches, strict=True)
+        return torch.from_numpy(np.stack(images)[:, None]), torch.from_numpy(
+            np.stack(labels).astype(np.int64)
+        )
+
+    def _patch(self, rng: np.random.Generator, on_organ: bool) -> tuple[np.ndarray, np.ndarray]:
+        case = self.cases[rng.integers(len(self.cases))]
+        size = self.config.size
+        start = _draw_start(case, size, rng, on_organ)
+
+        def read(box: Size) -> tuple[np.ndarray, np.ndarray]:
+            # Boxes larger than the patch grow by whole voxels on both sides, so the centre stays.
+            corner = [at - (wide - narrow) // 2 for at, wide, narrow in zip(start, box, size, strict=True)]
+            hu, labels = read_box(case, corner, box)
+            return normalise(hu, self.window_hu), labels
+
+        return augment(read, size, case.spacing_mm, self.augmentation, rng)
+
+
+def _draw_start(case: PreparedCase, size: Size, rng: np.random.Generator, on_organ: bool) -> list[int]:
+    """The first corner of a patch: within the scan, or around it where the scan is smaller than the patch."""
+    room = np.array(case.shape) - size
+    smaller = room // 2  # negative: as much air on either side
+    if on_organ and case.foreground_rows:
+        labels = list(case.foreground_rows)
+        positions = case.foreground[labels[rng.integers(len(labels))]]
+        centre = positions[rng.integers(len(positions))].astype(int)
+        start = np.clip(centre - np.array(size) // 2, 0, np.maximum(room, 0))
+    else:
+        start = rng.integers(0, np.maximum(room, 0) + 1)
+    return np.where(room < 0, smaller, start).tolist()
+
+
+def read_box(case: PreparedCase, corner: list[int], size: Size) -> tuple[np.ndarray, np.ndarray]:
+    """Hounsfield units and labels of any box; beyond the scan there is air and background."""
+    inside = tuple(
+        slice(min(max(at, 0), length), max(0, min(at + wide, length)))
+        for at, wide, length in zip(corner, size, case.shape, strict=True)
+    )
+    before = [part.start - at for part, at in zip(inside, corner, strict=True)]
+    hu, labels = case.scan[inside], case.labels[inside]
+    if hu.shape == size:
+        return hu, labels
+    place = tuple(slice(at, at + length) for at, length in zip(before, hu.shape, strict=True))
+    padded_hu, padded_labels = np.full(size, AIR_HU, hu.dtype), np.zeros(size, labels.dtype)
+    padded_hu[place], padded_labels[place] = hu, labels
+    return padded_hu, padded_labels

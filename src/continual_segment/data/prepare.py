@@ -1,0 +1,256 @@
+"""prepare: every scan of a raw dataset on one spacing, clipped, split, and stored for quick patches.
+
+Hundreds of scans take hours, so the work is spread over processes, can be stopped at any moment and goes
+on where it was: a case counts as done once its `case.json` is there, which is written last and names the
+source files (size and time of change) and the settings it was made from. A case that fails does not stop
+the others; all failures are told at the end. `dataset.json` appears only when every case is done.
+
+In:  RawDataset, a folder, PrepareConfig
+Out: PreparedDataset (its module describes the folder)
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import blosc2
+import numpy as np
+from filelock import FileLock, Timeout
+from scipy import ndimage
+
+from continual_segment.data.pool import each_case
+from continual_segment.data.prepared import FORMAT, SPLITS, PrepareConfig, PreparedDataset, Split, normalise
+from continual_segment.data.raw import RawCase, RawDataset
+from continual_segment.data.resample import resample_labels, resample_scan
+from continual_segment.errors import DatasetError
+from continual_segment.files.atomic import atomic_path, write_json
+from continual_segment.volume import LabelMap, Volume
+
+__all__ = ["PrepareConfig", "PreparedDataset", "normalise", "prepare", "prepare_scan", "split_cases"]
+
+logger = logging.getLogger(__name__)
+
+SPLIT_RANGES: dict[Split, tuple[float, float]] = {
+    "test": (0.0, 0.2),
+    "validation": (0.2, 0.36),  # a fifth of what is not test
+    "train": (0.36, 1.0),
+}
+FOREGROUND_POSITIONS = 2000  # per organ and case
+BYTES_PER_WORKER = 32 * 2**20  # of source files; starting a process takes longer than preparing fewer
+CHUNK, BLOCK = (32, 128, 128), (16, 32, 32)  # a patch unpacks whole blocks: small ones waste little
+
+
+def prepare(
+    raw: RawDataset, folder: Path, config: PrepareConfig, workers: int | None = None, progress: bool = True
+) -> PreparedDataset:
+    """Prepare every case that is not up to date, then describe the dataset.
+
+    `workers` processes share the work; by default as many as the machine has cores, fewer for small data.
+    """
+    folder = Path(folder)
+    _refuse_another_dataset(raw, folder)
+    (folder / "cases").mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            return _prepare(raw, folder, config, workers, progress)
+    except Timeout as error:
+        raise DatasetError(
+            f"{folder}: another `conseg prepare` is at work here. Wait until it ends."
+        ) from error
+
+
+def _prepare(
+    raw: RawDataset, folder: Path, config: PrepareConfig, workers: int | None, progress: bool
+) -> PreparedDataset:
+    dataset = PreparedDataset(
+        folder, raw.name, raw.organs, config, split_cases(case.name for case in raw.cases)
+    )
+    origins = {case.name: _origin(case, raw, config) for case in raw.cases}
+    stale = [
+        case for case in raw.cases if not _is_up_to_date(dataset.case_folder(case.name), origins[case.name])
+    ]
+    if stale:
+        (folder / "dataset.json").unlink(missing_ok=True)  # until all cases are there again
+        logger.info("%s: %d of %d cases to prepare.", raw.name, len(stale), len(raw.cases))
+    jobs = [(case, dataset.case_folder(case.name), origins[case.name]) for case in stale]
+    failures = each_case(
+        _prepare_case, jobs, (raw, config), _workers(stale, workers), f"Preparing {raw.name}", progress
+    )
+    if failures:
+        raise DatasetError(
+            f"{folder}: {len(failures)} of {len(raw.cases)} cases could not be prepared; "
+            "the others are kept. Mend or remove these and run the command again:\n"
+            + "\n".join(f"  {name}: {reason}" for name, reason in failures.items())
+        )
+    dataset.save()
+    _warn_of_organs_without_voxels(dataset)
+    return dataset
+
+
+def prepare_scan(volume: Volume, config: PrepareConfig) -> Volume:
+    """What a scan goes through before a network sees it: the spacing, then the window. HU, float32."""
+    resampled = resample_scan(volume, volume.grid.with_spacing(config.spacing_mm))
+    return Volume(np.clip(resampled.voxels, *config.window_hu), resampled.grid)
+
+
+def split_cases(names: Iterable[str]) -> dict[str, Split]:
+    """Each case's split: 20 % test, the rest 4:1 into train and validation, by a hash of its name.
+
+    So a case keeps its split whatever cases come or go. The exception are datasets so small that a split
+    would be empty: with three cases or more it gets the case whose hash lies nearest to its range, out
+    of a split that has another one. Fewer than three cases are all for training.
+    """
+    hashes = {name: int.from_bytes(sha256(name.encode()).digest()[:8]) / 2**64 for name in names}
+    if len(hashes) < 3:
+        return dict.fromkeys(hashes, "train")
+    splits = {name: _split_of(value) for name, value in hashes.items()}
+    for split in SPLITS:
+        if split not in splits.values():
+            spare = [name for name in splits if list(splits.values()).count(splits[name]) > 1]
+            splits[min(spare, key=lambda name: (_distance(hashes[name], split), name))] = split
+    return splits
+
+
+def _split_of(value: float) -> Split:
+    return next(split for split, (low, high) in SPLIT_RANGES.items() if low <= value < high)
+
+
+def _distance(value: float, split: Split) -> float:
+    low, high = SPLIT_RANGES[split]
+    return max(low - value, value - high, 0.0)
+
+
+# One case
+
+
+def _prepare_case(
+    case: RawCase, folder: Path, origin: dict[str, Any], raw: RawDataset, config: PrepareConfig
+) -> None:
+    """Read, resample, clip, store. The folder is made anew, so nothing of a stopped attempt stays."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    volume, labels = raw.read(case)
+    scan = prepare_scan(volume, config)
+    small = labels.voxels.astype(np.uint8 if len(raw.organs) <= 255 else np.uint16, copy=False)
+    organs = resample_labels(LabelMap(small, labels.grid), scan.grid)
+    _write_array(folder / "scan.b2nd", np.rint(scan.voxels).astype(np.int16))
+    _write_array(folder / "labels.b2nd", organs.voxels)
+    rows = _write_foreground(folder / "foreground.npy", organs.voxels, case.name)
+    described = {
+        "name": case.name,
+        "raw_scan": str(case.scan.resolve()),
+        "raw_labels": [str(path.resolve()) for path in case.labels],
+        "grid": {
+            "shape": list(scan.grid.shape),
+            "spacing_mm": list(scan.grid.spacing_mm),
+            "affine": scan.grid.affine.tolist(),
+            "orientation": scan.grid.orientation,
+        },
+        "foreground": rows,
+        "origin": origin,
+    }
+    write_json(folder / "case.json", described)  # last: from now on the case is there
+
+
+def _write_array(file: Path, voxels: np.ndarray) -> None:
+    chunk = tuple(min(side, length) for side, length in zip(CHUNK, voxels.shape, strict=True))
+    block = tuple(min(side, length) for side, length in zip(BLOCK, chunk, strict=True))
+    packing = blosc2.CParams(codec=blosc2.Codec.ZSTD, clevel=5, nthreads=1)
+    with atomic_path(file) as unfinished:
+        try:
+            blosc2.asarray(
+                np.ascontiguousarray(voxels),
+                chunks=chunk,
+                blocks=block,
+                cparams=packing,
+                urlpath=str(unfinished),
+                mode="w",
+            )
+        except RuntimeError as error:
+            raise OSError(f"{file}: could not be written ({error}). Is the disk full?") from error
+
+
+def _write_foreground(file: Path, labels: np.ndarray, case_name: str) -> dict[int, list[int]]:
+    """Some voxels of every organ as rows (label, z, y, x); returns each label's first and last row."""
+    rng = np.random.default_rng(int.from_bytes(sha256(case_name.encode()).digest()))
+    tables, rows, start = [np.zeros((0, 4), np.uint16)], {}, 0
+    for label, crop in enumerate(ndimage.find_objects(labels), start=1):
+        if crop is None:
+            continue
+        mask = labels[crop] == label
+        found = np.flatnonzero(mask)
+        chosen = np.sort(rng.choice(found, min(len(found), FOREGROUND_POSITIONS), replace=False))
+        positions = np.stack(np.unravel_index(chosen, mask.shape), axis=1) + [part.start for part in crop]
+        tables.append(np.insert(positions, 0, label, axis=1).astype(np.uint16))
+        rows[label] = [start, start + len(chosen)]
+        start += len(chosen)
+    with atomic_path(file) as unfinished, unfinished.open("wb") as stream:
+        np.save(stream, np.concatenate(tables), allow_pickle=False)
+    return rows
+
+
+# What is there already
+
+
+def _origin(case: RawCase, raw: RawDataset, config: PrepareConfig) -> dict[str, Any]:
+    """All that a prepared case depends on, as JSON has it; the case is up to date while this is equal."""
+    stats = {str(path.resolve()): path.stat() for path in (case.scan, *case.labels)}
+    origin = {
+        "format": FORMAT,
+        "config": asdict(config),
+        "organs": [organ.name for organ in raw.organs],
+        "files": {path: [stat.st_size, stat.st_mtime_ns] for path, stat in stats.items()},
+    }
+    return json.loads(json.dumps(origin))
+
+
+def _is_up_to_date(folder: Path, origin: dict[str, Any]) -> bool:
+    try:
+        return bool(json.loads((folder / "case.json").read_text(encoding="utf-8"))["origin"] == origin)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _refuse_another_dataset(raw: RawDataset, folder: Path) -> None:
+    """Never write into what is not this dataset, prepared: least of all into the raw one."""
+    file = folder / "dataset.json"
+    if folder.resolve() == raw.folder.resolve():
+        raise DatasetError(f"{folder}: this is the raw dataset itself. Choose another folder with -o.")
+    if not file.is_file():
+        return
+    try:
+        described = json.loads(file.read_text(encoding="utf-8"))
+        there, prepared = described["name"], "format" in described and (folder / "cases").is_dir()
+    except (OSError, ValueError, KeyError, TypeError):
+        there, prepared = "that cannot be read", False
+    if not prepared or there != raw.name:
+        raise DatasetError(
+            f"{folder}: holds {'the prepared' if prepared else 'a raw or damaged'} dataset {there}; nothing "
+            f"or {raw.name}, prepared, was expected. Choose another folder with -o."
+        )
+
+
+def _workers(cases: list[RawCase], asked: int | None) -> int:
+    if asked is not None:
+        return max(1, min(asked, len(cases)))
+    size = sum(path.stat().st_size for case in cases for path in (case.scan, *case.labels))
+    return max(1, min(os.cpu_count() or 1, len(cases), size // BYTES_PER_WORKER))
+
+
+def _warn_of_organs_without_voxels(dataset: PreparedDataset) -> None:
+    present = {label for name in dataset.case_names("train") for label in dataset.case(name).foreground_rows}
+    absent = [organ.name for label, organ in enumerate(dataset.organs, start=1) if label not in present]
+    if absent:
+        logger.warning(
+            "%s: no training case has a voxel of %s at this spacing; nothing can be learned about it.",
+            dataset.name,
+            ", ".join(absent),
+        )

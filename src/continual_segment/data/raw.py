@@ -1,0 +1,117 @@
+"""RawDataset: a folder of scans and labels, checked on opening.
+
+Hours of training on a broken case are worse than a refusal, so every case is read before anything is learned and
+all problems are told at once. The layouts are in layouts.py, the rules for one case in check.py.
+
+In:  a folder in nnU-Net's raw layout, TotalSegmentator's or the Decathlon's
+Out: cases, organs, and per case a scan with labels 1..n on the same grid
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+from tqdm import tqdm
+
+from continual_segment.data.check import CaseReport, check_case, load_case
+from continual_segment.data.layouts import FoundDataset, Layout, RawCase, find_dataset
+from continual_segment.errors import DatasetError
+from continual_segment.organs import Organ, find_organ
+from continual_segment.volume import LabelMap, Volume
+
+__all__ = ["RawCase", "RawDataset"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RawDataset:
+    """Scans with labels as a user has them."""
+
+    folder: Path
+    name: str
+    """The folder's name."""
+    layout: Layout
+    organs: tuple[Organ, ...]
+    """Label i of a case that was read is organ i - 1 of these."""
+    cases: tuple[RawCase, ...]
+    label_names: dict[int, str]
+    """Number in the label files -> name as the dataset spells it, in the order of `organs`."""
+    notes: tuple[str, ...] = field(default=())
+    """What is worth knowing and no error, such as masks that overlap."""
+
+    @classmethod
+    def open(
+        cls, folder: Path | str, workers: int | None = None, check: bool = True, progress: bool = True
+    ) -> Self:
+        """Find the cases and check every one; DatasetError lists every problem of every case.
+
+        `workers` processes read in parallel, as many as there are cores unless told. Without `check` no voxel is
+        read here; `read` then still refuses a bad case.
+        """
+        folder = Path(folder)
+        found = find_dataset(folder)
+        reports = _check(found, workers, progress) if check else []
+        problems = [*found.problems, *(problem for report in reports for problem in report.problems)]
+        if not found.cases and not problems:
+            problems.append("There is not one case with scan and labels.")
+        if problems:
+            raise DatasetError(_all_problems(folder, problems))
+        label_names = dict(sorted(found.names.items()))
+        organs = tuple(find_organ(name) for name in label_names.values())
+        name = folder.resolve().name
+        return cls(folder, name, found.layout, organs, found.cases, label_names, tuple(_notes(reports)))
+
+    def read(self, case: RawCase) -> tuple[Volume, LabelMap]:
+        """Scan and labels on one grid; labels are 1..n in the order of `organs`, 0 is background."""
+        loaded = load_case(case, self.label_names, self.layout == "totalsegmentator")
+        if loaded.problems or loaded.scan is None or loaded.labels is None:
+            raise DatasetError(_all_problems(self.folder, [f"{case.name}: {each}" for each in loaded.problems]))
+        return loaded.scan, loaded.labels
+
+
+def _check(found: FoundDataset, workers: int | None, progress: bool) -> list[CaseReport]:
+    one_mask_per_organ = found.layout == "totalsegmentator"
+    check = partial(check_case, names=found.names, one_mask_per_organ=one_mask_per_organ)
+    workers = min(workers or os.cpu_count() or 1, len(found.cases))
+    shown = partial(tqdm, total=len(found.cases), desc="checking", unit="case", disable=None if progress else True)
+    if workers <= 1:
+        return list(shown(map(check, found.cases)))
+    try:
+        with ProcessPoolExecutor(workers) as pool:
+            return list(shown(pool.map(check, found.cases)))
+    except BrokenProcessPool as error:
+        raise DatasetError(
+            f"A process that checked cases was killed, most likely for want of memory. Use fewer than {workers} workers."
+        ) from error
+
+
+def _all_problems(folder: Path, problems: list[str]) -> str:
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    return "\n- ".join([f"{folder}: the dataset has {count}:", *problems])
+
+
+def _notes(reports: Iterable[CaseReport]) -> Iterable[str]:
+    without_organs = [report.case for report in reports if report.without_organs]
+    if without_organs:
+        yield f"No organ is labelled in {len(without_organs)} of the cases: {', '.join(without_organs)}."
+    voxels: Counter[tuple[str, str]] = Counter()
+    cases: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for report in reports:
+        voxels += report.overlaps
+        for pair in report.overlaps:
+            cases[pair].append(report.case)
+    for (first, second), count in voxels.most_common():
+        yield (
+            f"The masks of {first} and {second} overlap in {count} voxels of {', '.join(cases[first, second])}; "
+            "the organ that is smaller in the case keeps them."
+        )

@@ -1,0 +1,185 @@
+"""Score predictions against a dataset's truth, all cases and organs.
+
+Organs are matched by name, never by number: a prediction numbers organs as the model does, a dataset as it
+likes. The truth decides what is scored. Organs that only the model knows are left alone, for a scan full of
+correct livers must not count against a dataset that labels kidneys.
+
+In:  a folder of label maps, a raw dataset or folder of label maps
+Out: Evaluation
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from continual_segment.errors import ContinualSegmentError, DatasetError
+from continual_segment.evaluation.label_source import LabelSource, Pair, open_labels, pair_cases
+from continual_segment.evaluation.scores import Evaluation, ScoreRow
+from continual_segment.metrics import score_labels
+from continual_segment.organs import canonical_name
+from continual_segment.volume import Grid, LabelMap
+
+
+def evaluate(
+    predictions: Path,
+    truth: Path,
+    workers: int | None = None,
+    organs: Sequence[str] | None = None,
+    progress: bool = True,
+) -> Evaluation:
+    """Score every case that has both a prediction and a truth.
+
+    `organs` narrows the truth's organs to these names. A case that cannot be scored becomes a sentence in
+    `Evaluation.failures`; the others go on. A script that calls this needs the usual
+    `if __name__ == "__main__":`, because several cases are scored in processes of their own.
+    """
+    predicted, true = open_labels(Path(predictions)), open_labels(Path(truth))
+    pairs = pair_cases(predicted, true)
+    if not pairs:
+        raise DatasetError(_nothing_in_common(predictions, predicted, truth, true))
+    wanted = None if organs is None else tuple(map(canonical_name, organs))
+    score = partial(_score_pair, predicted, true, wanted)
+    rows: list[ScoreRow] = []
+    failures: list[str] = []
+    hidden = None if progress else True  # None: hidden where there is no terminal
+    for result in tqdm(_each(score, pairs, workers), "evaluate", len(pairs), unit="case", disable=hidden):
+        if isinstance(result, str):
+            failures.append(result)
+        else:
+            rows.extend(result)
+    if not rows and failures:
+        raise DatasetError("No case could be scored:\n" + "\n".join(sorted(failures)))
+    _check_organs(truth, true_organs={row.organ for row in rows}, wanted=wanted)
+    return Evaluation.from_rows(
+        rows,
+        without_prediction=sorted(set(true.case_names) - {pair.name for pair in pairs}),
+        without_truth=sorted(set(predicted.case_names) - {pair.predicted_as for pair in pairs}),
+        failures=sorted(failures),
+    )
+
+
+def score_case(
+    case_name: str, prediction: LabelMap, truth: LabelMap, organs: Sequence[str] | None = None
+) -> list[ScoreRow]:
+    """Score one case in memory: a row for every organ the truth names, or those of them in `organs`."""
+    if not prediction.grid.same_place(truth.grid):
+        raise DatasetError(
+            f"{case_name}: the prediction lies on another grid ({_describe(prediction.grid)}) than the truth "
+            f"({_describe(truth.grid)}). Both need one grid: segment the scan that the truth was drawn on."
+        )
+    names = {canonical_name(name) for name in truth.names.values()}
+    if organs is not None:
+        names &= {canonical_name(name) for name in organs}
+    numbers = {name: number for number, name in enumerate(sorted(names), start=1)}
+    scores = score_labels(
+        _renumbered(case_name, "prediction", prediction, numbers),
+        _renumbered(case_name, "truth", truth, numbers),
+        list(numbers.values()),
+        truth.grid.spacing_mm,
+    )
+    diagonal_mm = truth.grid.diagonal_mm
+    return [ScoreRow.of(case_name, name, scores[number], diagonal_mm) for name, number in numbers.items()]
+
+
+def _renumbered(case_name: str, role: str, labels: LabelMap, numbers: dict[str, int]) -> np.ndarray:
+    """The map with organs numbered by name, all others 0; a label without a name is refused."""
+    present = np.flatnonzero(np.bincount(labels.voxels.ravel()))
+    unnamed = [int(label) for label in present if label > 0 and label not in labels.names]
+    if unnamed:
+        raise DatasetError(
+            f"{case_name}: the {role} holds labels without a name: {', '.join(map(str, unnamed[:5]))}. "
+            "Name every label in the file's header or in dataset.json."
+        )
+    table = np.zeros(max(present.max(initial=0), *labels.names, 0) + 1, np.uint16)
+    for label, name in labels.names.items():
+        table[label] = numbers.get(canonical_name(name), 0)
+    return table[labels.voxels]
+
+
+def _score_pair(
+    predicted: LabelSource, true: LabelSource, organs: Sequence[str] | None, pair: Pair
+) -> list[ScoreRow] | str:
+    """The rows of one case, or the sentence that says why there are none."""
+    try:
+        return score_case(pair.name, predicted.read(pair.predicted_as), true.read(pair.name), organs)
+    except ContinualSegmentError as error:
+        return str(error)
+
+
+def _each(
+    score: Callable[[Pair], list[ScoreRow] | str], pairs: Sequence[Pair], workers: int | None
+) -> Iterator[list[ScoreRow] | str]:
+    """Results as they come, from this process or from a pool."""
+    workers = min(workers or _usable_cpus(), len(pairs))
+    if workers <= 1:
+        yield from map(score, pairs)
+        return
+    # Spawned, not forked: the caller may run threads (torch does) that a fork would copy half.
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker)
+    try:
+        for job in as_completed([pool.submit(score, pair) for pair in pairs]):
+            yield job.result()
+    except BrokenProcessPool as error:
+        raise DatasetError(
+            "A worker process ended before its time, most likely for lack of memory. Use fewer workers. "
+            "(A script that calls this needs its `if __name__ == '__main__':`.)"
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _start_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C: end at once and without a traceback
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)  # the parent was killed: nobody waits for the result
+
+
+def _usable_cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _describe(grid: Grid) -> str:
+    shape = " x ".join(map(str, grid.shape))
+    spacing = " x ".join(f"{side:.3g}" for side in grid.spacing_mm)
+    first = ", ".join(f"{place:.1f}" for place in grid.affine[:3, 3])
+    return f"{shape} voxels of {spacing} mm from ({first})"
+
+
+def _nothing_in_common(predictions: Path, predicted: LabelSource, truth: Path, true: LabelSource) -> str:
+    return (
+        f"No case of {predictions} ({_some(predicted.case_names)}) has a truth of the same name in {truth} "
+        f"({_some(true.case_names)}). Name each prediction after its case, as in case_01.nii.gz."
+    )
+
+
+def _check_organs(truth: Path, true_organs: set[str], wanted: Sequence[str] | None) -> None:
+    if not true_organs and wanted is None:
+        raise DatasetError(f"{truth} labels no organ, so there is nothing to score. Check its dataset.json.")
+    unknown = set(wanted or ()) - true_organs
+    if unknown:
+        raise DatasetError(
+            f"{truth} does not label {', '.join(sorted(unknown))}. Check the names of the organs."
+        )
+
+
+def _some(names: Iterable[str], most: int = 3) -> str:
+    listed = sorted(names)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more if listed else "none"

@@ -1,0 +1,78 @@
+"""Scans and label maps in and out; nobody else opens one.
+
+Every format is one module with `read_scan`, `read_labels`, `write_scan` and `write_labels`; its line in FORMATS
+is all the rest of the package has to know of it.
+
+In:  a path
+Out: Volume or LabelMap, voxels (z, y, x) near RAS, whatever way the file stores them
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+from continual_segment.errors import ScanError
+from continual_segment.files import nifti
+from continual_segment.files.atomic import atomic_path, write_bytes, write_json, write_text
+from continual_segment.volume import LabelMap, Volume
+
+FORMATS: dict[str, ModuleType] = {".nii.gz": nifti, ".nii": nifti}
+"""File suffix -> the module that reads and writes it."""
+
+__all__ = [
+    "FORMATS",
+    "atomic_path",
+    "is_scan_file",
+    "name_of_scan",
+    "read_labels",
+    "read_scan",
+    "write_bytes",
+    "write_json",
+    "write_labels",
+    "write_scan",
+    "write_text",
+]
+
+
+def read_scan(path: Path | str) -> Volume:
+    """A CT scan as int16 or float32 Hounsfield units; ScanError says why a file is none."""
+    return _format_of(path).read_scan(Path(path))
+
+
+def read_labels(path: Path | str) -> LabelMap:
+    """A label map as uint8 or uint16, with the organ names its header holds."""
+    return _format_of(path).read_labels(Path(path))
+
+
+def write_scan(path: Path | str, volume: Volume) -> None:
+    """Write a scan in its grid's own orientation, whole or not at all."""
+    _format_of(path).write_scan(Path(path), volume)
+
+
+def write_labels(path: Path | str, label_map: LabelMap) -> None:
+    """Write a label map in its grid's own orientation with its organ names, whole or not at all."""
+    _format_of(path).write_labels(Path(path), label_map)
+
+
+def is_scan_file(path: Path | str) -> bool:
+    """Whether the name ends as a scan's does; hidden files are none."""
+    return _suffix_of(path) is not None and not Path(path).name.startswith(".")
+
+
+def name_of_scan(path: Path | str) -> str:
+    """The file's name without its suffix: `liver_01.nii.gz` is `liver_01`."""
+    return Path(path).name.removesuffix(_suffix_of(path) or "")
+
+
+def _suffix_of(path: Path | str) -> str | None:
+    return next((suffix for suffix in FORMATS if Path(path).name.endswith(suffix)), None)
+
+
+def _format_of(path: Path | str) -> ModuleType:
+    suffix = _suffix_of(path)
+    if suffix is None:
+        raise ScanError(
+            f"{path}: the name ends in none of {', '.join(FORMATS)}. Convert the file to NIfTI or rename it."
+        )
+    return FORMATS[suffix]

@@ -1,0 +1,66 @@
+"""Write a file so that it is there whole or not at all.
+
+A reader, a crash or a full disk never meets a half-written file: everything goes to a hidden neighbour first,
+is forced to the disk, and takes its name in one step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def atomic_path(path: Path | str) -> Iterator[Path]:
+    """A path to write to in place of `path`, which takes its name when the block ends without an error.
+
+    The block may make a file or a folder there. Whatever goes wrong, what stood at `path` before still
+    stands and nothing else is left behind.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The suffix stays last, because libraries choose a format by it.
+    unfinished = path.with_name(f".unfinished-{secrets.token_hex(4)}-{path.name}")
+    try:
+        yield unfinished
+        _force_to_disk(unfinished)
+        os.replace(unfinished, path)
+        _force_to_disk(path.parent)
+    finally:
+        _remove(unfinished)
+
+
+def write_bytes(path: Path | str, data: bytes) -> None:
+    with atomic_path(path) as unfinished:
+        unfinished.write_bytes(data)
+
+
+def write_text(path: Path | str, text: str) -> None:
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path | str, data: Any) -> None:
+    write_text(path, json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+
+
+def _force_to_disk(path: Path) -> None:
+    if os.name == "nt" and path.is_dir():  # Windows cannot open a folder
+        return
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

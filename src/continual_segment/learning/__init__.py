@@ -1,0 +1,5 @@
+"""Learning: the paper's method. One step per dataset; nothing already learned changes."""
+
+from continual_segment.learning.step import LearnConfig, learn
+
+__all__ = ["LearnConfig", "learn"]

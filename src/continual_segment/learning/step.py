@@ -1,0 +1,145 @@
+"""learn: one dataset becomes one organ pack.
+
+The first step trains encoder and decoder together and makes the model. Every later step reads the frozen
+encoder and trains a new decoder on its own dataset alone: no old data is asked for, and no old weight is
+within reach of the optimiser.
+
+In:  a prepared dataset, a model folder (not there yet for the first step)
+Out: the model with one pack more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from continual_segment import __version__
+from continual_segment.data.augment import AugmentConfig
+from continual_segment.data.patches import PatchConfig
+from continual_segment.data.prepared import PreparedDataset
+from continual_segment.errors import DatasetError, ModelError
+from continual_segment.learning.decoder import PatchSource, train_decoder
+from continual_segment.model import Model, OrganPack
+from continual_segment.model.model import encoder_fingerprint
+from continual_segment.networks import (
+    Decoder,
+    DecoderPlan,
+    GeneralEncoder,
+    NetworkConfig,
+    paper_count,
+    true_count,
+)
+from continual_segment.training import TrainConfig
+
+
+@dataclass(frozen=True)
+class LearnConfig:
+    """Everything a learning step depends on besides its data."""
+
+    network: NetworkConfig
+    """Sizes of a new encoder; later steps take those of the model."""
+    patches: PatchConfig
+    """Training patches of a new model; later steps take its window."""
+    augment: AugmentConfig
+    first: TrainConfig
+    """Training of encoder and first decoder."""
+    later: TrainConfig
+    """Training of every later decoder."""
+
+    def __post_init__(self) -> None:
+        self.network.check_window(self.patches.size)
+
+
+def learn(
+    dataset: PreparedDataset,
+    folder: Path,
+    config: LearnConfig,
+    name: str | None = None,
+    licence: str = "",
+    anomalies: Sequence[str] = (),
+) -> OrganPack:
+    """Add one dataset to the model in `folder`, making the model where there is none.
+
+    `anomalies` names the diseases in the training scans. A stopped run goes on where it was.
+    """
+    name = name or dataset.name
+    check_splits(dataset)
+    model = open_for(dataset, folder, name) if folder.exists() else None
+    settings = config.later if model else config.first
+    torch.manual_seed(settings.seed)
+    encoder = model.load_encoder() if model else GeneralEncoder(config.network)
+    decoder = Decoder(encoder.config, DecoderPlan.nnunet(encoder.config), len(dataset.organs))
+    patches = replace(config.patches, size=model.window) if model else config.patches
+    source = PatchSource(dataset, patches, config.augment)
+    run = run_folder(folder, name)
+    rows = train_decoder(encoder, decoder, source, settings, run, title=f"learning {name}")
+    pack = OrganPack.of(
+        name,
+        dataset.organs,
+        encoder,
+        decoder,
+        encoder_fingerprint(encoder, dataset.config),
+        licence=licence,
+        anomalies=tuple(anomalies),
+        card=training_card(source, settings, decoder, rows[-1]["validation_dice"]),
+    )
+    if model:
+        model.add(pack)
+    else:
+        Model.create(folder, encoder, dataset.config, patches.size, pack)
+    (run / "checkpoint.pt").unlink(missing_ok=True)  # the pack holds all of it now
+    return pack
+
+
+def run_folder(model: Path, pack: str) -> Path:
+    """Where a step keeps its checkpoint, log and curves: beside the model, which holds nothing but itself."""
+    return model.with_name(f"{model.name}.runs") / pack
+
+
+def check_splits(dataset: PreparedDataset) -> None:
+    for split in ("train", "validation"):
+        if not dataset.case_names(split):
+            raise DatasetError(
+                f"{dataset.folder}: no case falls into the {split} split. Learning needs three cases at least: add "
+                "scans to the raw dataset and prepare it again."
+            )
+
+
+def open_for(dataset: PreparedDataset, folder: Path, name: str) -> Model:
+    """The model, once it is sure that the dataset can be learned on it."""
+    model = Model.open(folder)
+    if name in model.pack_names:
+        raise ModelError(
+            f"{folder} has a pack '{name}' already. Nothing learned is overwritten: give another --name, or remove "
+            f"it first with `conseg pack remove {name} -m {folder}`."
+        )
+    if dataset.config != model.prepare:
+        raise DatasetError(
+            f"{dataset.folder} was prepared with {dataset.config}, the encoder of {folder} reads {model.prepare}. "
+            f"Prepare the raw dataset again with `conseg prepare RAW --model {folder}`."
+        )
+    return model
+
+
+def training_card(
+    source: PatchSource, settings: TrainConfig, decoder: Decoder, validation_dice: float
+) -> dict[str, Any]:
+    """How a pack came to be; nothing in it points to a patient."""
+    return {
+        "version": __version__,
+        "torch": torch.__version__,
+        "dataset": source.dataset.name,
+        "cases": {split: len(source.dataset.case_names(split)) for split in ("train", "validation", "test")},
+        "patches": asdict(source.patches),
+        "augment": asdict(source.augment),
+        "train": settings.settings,
+        "validation_patch_dice": round(validation_dice, 4),
+        "decoder_parameters": {
+            "true": true_count(decoder),
+            "paper": paper_count(decoder.plan, decoder.network),
+        },
+    }

@@ -1,0 +1,238 @@
+"""Model: a folder with one frozen encoder and any number of organ packs.
+
+    model.json               sizes, preparation, and the sha256 of every other file
+    encoder.safetensors
+    packs/<name>.pack
+
+Only what model.json lists is part of the model, and model.json is replaced atomically and last, so
+nobody ever sees half of a pack. It lists packs by name, so the order of installation leaves no trace
+and removing a pack restores every byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+
+from continual_segment.data.prepared import PrepareConfig
+from continual_segment.errors import ModelError
+from continual_segment.files.atomic import atomic_path, write_json
+from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
+from continual_segment.model.pack import SUFFIX, OrganPack, network_from_json
+from continual_segment.networks import GeneralEncoder, NetworkConfig
+from continual_segment.organs import Organ
+
+FORMAT = 1
+DESCRIPTION = "model.json"
+ENCODER = "encoder.safetensors"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model folder as it was when opened."""
+
+    folder: Path
+    network: NetworkConfig
+    prepare: PrepareConfig
+    """How scans are made ready for this encoder."""
+    window: tuple[int, int, int]
+    """Voxels (z, y, x) the encoder was trained on and segments at a time."""
+    encoder_fingerprint: str
+    files: dict[str, str]
+    """sha256 of every file, by its path in the folder."""
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        encoder: GeneralEncoder,
+        prepare: PrepareConfig,
+        window: tuple[int, int, int],
+        first_pack: OrganPack,
+    ) -> Model:
+        """A new model: an encoder and the pack it was trained with. It appears as a whole or not at all."""
+        if folder.exists():
+            raise ModelError(f"{folder} exists already. Choose another name, or delete it.")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        contents = {ENCODER: save(encoder.state_dict()), pack_file(first_pack.name): first_pack.to_bytes()}
+        described = {
+            "format": FORMAT,
+            "network": asdict(encoder.config),
+            "prepare": asdict(prepare),
+            "window": window,
+            "encoder_fingerprint": encoder_fingerprint(encoder, prepare),
+            "files": {name: sha256(content) for name, content in sorted(contents.items())},
+        }
+        building = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        try:
+            (building / "packs").mkdir()
+            for name, content in contents.items():
+                with atomic_path(building / name) as temporary:
+                    temporary.write_bytes(content)
+            write_json(building / DESCRIPTION, described)
+            building.chmod(0o777 & ~_umask())  # mkdtemp makes folders nobody else can read
+            building.rename(folder)
+        except BaseException:
+            shutil.rmtree(building, ignore_errors=True)
+            raise
+        return cls.open(folder)
+
+    @classmethod
+    def open(cls, folder: Path | str) -> Model:
+        folder = Path(folder)
+        path = folder / DESCRIPTION
+        try:
+            described = json.loads(path.read_text())
+        except FileNotFoundError as error:
+            what = "is no model folder (no model.json in it)" if folder.exists() else "does not exist"
+            raise ModelError(f"{folder} {what}. `conseg learn DATASET -m {folder}` makes a model.") from error
+        except json.JSONDecodeError as error:
+            raise ModelError(f"{path} is damaged ({error}). Restore the model from a copy.") from error
+        if described.get("format") != FORMAT:
+            raise ModelError(
+                f"{path}: a model of format {described.get('format')}; this version reads format {FORMAT}. "
+                "Update continual-segment."
+            )
+        return cls(
+            folder=folder,
+            network=network_from_json(described["network"]),
+            prepare=PrepareConfig(**{key: tuple(value) for key, value in described["prepare"].items()}),
+            window=tuple(described["window"]),
+            encoder_fingerprint=described["encoder_fingerprint"],
+            files=described["files"],
+        )
+
+    @property
+    def pack_names(self) -> tuple[str, ...]:
+        return tuple(sorted(Path(name).stem for name in self.files if name.endswith(SUFFIX)))
+
+    @cached_property
+    def organs(self) -> dict[str, Organ]:
+        """Every organ of every pack, by name."""
+        return {organ.name: organ for name in self.pack_names for organ in self.pack(name).organs}
+
+    def load_encoder(self) -> GeneralEncoder:
+        """The frozen encoder, checked against its fingerprint."""
+        path = self.folder / ENCODER
+        encoder = GeneralEncoder(self.network)
+        try:
+            encoder.load_state_dict(load_file(path))
+        except (OSError, SafetensorError, RuntimeError) as error:
+            raise ModelError(f"{path} is missing or damaged ({error}). Restore the model from a copy.") from error
+        if encoder_fingerprint(encoder, self.prepare) != self.encoder_fingerprint:
+            raise ModelError(
+                f"{path}: these are not the weights the model was made with. Restore the model from a copy."
+            )
+        return encoder.freeze()
+
+    def pack_path(self, name: str) -> Path:
+        if name not in self.pack_names:
+            known = ", ".join(self.pack_names) or "none"
+            raise ModelError(f"{self.folder} has no pack '{name}'. Its packs: {known}.")
+        return self.folder / pack_file(name)
+
+    def pack(self, name: str) -> OrganPack:
+        return OrganPack.read(self.pack_path(name))
+
+    def add(self, pack: OrganPack) -> Model:
+        """Install a pack; return the model with it."""
+        with self._locked() as current:
+            current._check_fits(pack)
+            content = pack.to_bytes()
+            path = pack_file(pack.name)
+            with atomic_path(self.folder / path) as temporary:
+                temporary.write_bytes(content)
+            return current._with_files(current.files | {path: sha256(content)})
+
+    def remove(self, name: str) -> Model:
+        """Take a pack away; every other byte of the folder is as before it was added."""
+        with self._locked() as current:
+            path = current.pack_path(name)
+            kept = {key: sha for key, sha in current.files.items() if self.folder / key != path}
+            smaller = current._with_files(kept)
+            path.unlink(missing_ok=True)
+            return smaller
+
+    def export(self, name: str, path: Path) -> None:
+        """Copy a pack out, to be added to any model with the same encoder."""
+        with atomic_path(path) as temporary:
+            shutil.copyfile(self.pack_path(name), temporary)
+
+    def _check_fits(self, pack: OrganPack) -> None:
+        if pack.encoder_fingerprint != self.encoder_fingerprint:
+            raise ModelError(
+                f"Pack '{pack.name}' was trained on another encoder ({pack.encoder_fingerprint[:12]}) than that of "
+                f"{self.folder} ({self.encoder_fingerprint[:12]}). Packs fit the encoder they were trained on: "
+                "get one for this encoder, or learn its dataset here."
+            )
+        if pack.name in self.pack_names:
+            raise ModelError(
+                f"{self.folder} has a pack '{pack.name}' already. Nothing learned is overwritten: choose another "
+                "name, or remove the old pack first."
+            )
+        ours = {organ.id: organ.name for organ in self.organs.values()}
+        for organ in pack.organs:
+            if ours.get(organ.id, organ.name) != organ.name:
+                raise ModelError(
+                    f"Pack '{pack.name}' calls organ {organ.id} '{organ.name}', which is '{ours[organ.id]}' in "
+                    f"{self.folder}. Rename the organ in the dataset and learn it anew."
+                )
+
+    def _with_files(self, files: dict[str, str]) -> Model:
+        path = self.folder / DESCRIPTION
+        described: dict[str, Any] = json.loads(path.read_text())
+        write_json(path, described | {"files": dict(sorted(files.items()))})
+        return Model.open(self.folder)
+
+    @contextmanager
+    def _locked(self) -> Iterator[Model]:
+        """The model as it is now on disk, with every other writer kept out."""
+        # beside the folder, so that the folder itself holds nothing but the model
+        lock = FileLock(self.folder.with_name(f".{self.folder.name}.lock"), timeout=30)
+        try:
+            with lock:
+                yield Model.open(self.folder)
+        except Timeout as error:
+            raise ModelError(
+                f"{self.folder}: another process has been changing this model for 30 seconds. Wait for it, then "
+                "give the command again."
+            ) from error
+
+
+def pack_file(name: str) -> str:
+    """Where a pack lies in the folder."""
+    return f"packs/{name}{SUFFIX}"
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def encoder_fingerprint(encoder: GeneralEncoder, prepare: PrepareConfig) -> str:
+    """sha256 of all that decides the features a decoder reads: weights, sizes and preparation."""
+    return fingerprint_data(
+        {
+            "weights": fingerprint_tensors(encoder.state_dict()),
+            "network": asdict(encoder.config),
+            "prepare": asdict(prepare),
+        }
+    )
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,194 @@
+"""OrganPack: what one learning step adds to a model, in one file.
+
+A pack is a safetensors file. Its tensors are the decoder's weights and a few probe outputs; its header
+holds one JSON text with everything else. The same pack always gives the same bytes, whatever model it
+is installed in. See docs/model_format.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from continual_segment.errors import ModelError
+from continual_segment.files.atomic import atomic_path
+from continual_segment.model.fingerprint import (
+    environment,
+    fingerprint_data,
+    fingerprint_tensors,
+    probe_logits,
+    sampled,
+)
+from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder, NetworkConfig
+from continual_segment.organs import Organ
+
+FORMAT = 1
+SUFFIX = ".pack"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True, eq=False)
+class OrganPack:
+    """One step's decoder and all that is known about it."""
+
+    name: str
+    organs: tuple[Organ, ...]
+    """Channel i + 1 of the decoder is organs[i]."""
+    plan: DecoderPlan
+    network: NetworkConfig
+    """Sizes of the encoder the decoder reads from."""
+    encoder_fingerprint: str
+    weights: dict[str, Tensor]
+    probe: Tensor
+    """Logits at some voxels of the probe volume, taken when the pack was made."""
+    probe_sha256: str
+    """Of all the probe's logits."""
+    probe_environment: str
+    """Where the probe was taken: bit-equality is asked for there alone."""
+    coverage: dict[str, float] = field(default_factory=dict)
+    """Body part -> how well the training scans covered it. Empty: not measured, restricts nothing."""
+    anomalies: tuple[str, ...] = ()
+    """Kinds of disease the training scans held, in which this pack can be trusted."""
+    licence: str = ""
+    card: dict[str, Any] = field(default_factory=dict)
+    """How it was trained: settings, data size, validation scores. No patient data."""
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise ModelError(f"A pack is named with letters, digits, '_', '-' and '.', not {self.name!r}.")
+
+    @classmethod
+    def of(
+        cls, name: str, organs: tuple[Organ, ...], encoder: GeneralEncoder, decoder: Decoder,
+        encoder_fingerprint: str, **known: Any,
+    ) -> OrganPack:  # fmt: skip
+        """The pack of a trained decoder."""
+        logits = probe_logits(encoder, decoder)
+        return cls(
+            name=name,
+            organs=organs,
+            plan=decoder.plan,
+            network=decoder.network,
+            encoder_fingerprint=encoder_fingerprint,
+            weights={key: tensor.detach().cpu().clone() for key, tensor in decoder.state_dict().items()},
+            probe=sampled(logits),
+            probe_sha256=fingerprint_tensors({"logits": logits}),
+            probe_environment=environment(),
+            **known,
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of everything a segmentation depends on; the same for one pack under any name."""
+        return fingerprint_data(
+            {
+                "weights": fingerprint_tensors(self.weights),
+                "plan": self.plan.kernels,
+                "organs": [organ.id for organ in self.organs],
+                "encoder": self.encoder_fingerprint,
+            }
+        )
+
+    def renamed(self, name: str) -> OrganPack:
+        return replace(self, name=name)
+
+    def decoder(self) -> Decoder:
+        """The decoder with its weights, ready to segment."""
+        decoder = Decoder(self.network, self.plan, len(self.organs))
+        decoder.load_state_dict(self.weights)
+        return decoder.eval().requires_grad_(False)
+
+    def described(self) -> dict[str, Any]:
+        """Everything but the tensors, as it stands in the file."""
+        return {
+            "format": FORMAT,
+            "name": self.name,
+            "fingerprint": self.fingerprint,
+            "encoder_fingerprint": self.encoder_fingerprint,
+            "organs": [asdict(organ) for organ in self.organs],
+            "plan": self.plan.kernels,
+            "network": asdict(self.network),
+            "coverage": self.coverage,
+            "anomalies": self.anomalies,
+            "licence": self.licence,
+            "card": self.card,
+            "probe_sha256": self.probe_sha256,
+            "probe_environment": self.probe_environment,
+        }
+
+    def to_bytes(self) -> bytes:
+        tensors = {f"decoder.{name}": tensor for name, tensor in self.weights.items()}
+        # one metadata key alone: the writer does not fix the order of several
+        return save(tensors | {"probe": self.probe}, {"pack": json.dumps(self.described(), sort_keys=True)})
+
+    def write(self, path: Path) -> None:
+        with atomic_path(path) as temporary:
+            temporary.write_bytes(self.to_bytes())
+
+    @classmethod
+    def read(cls, path: Path) -> OrganPack:
+        """Read a pack file; its fingerprint is checked against what it holds."""
+        described, tensors = _read_safetensors(path)
+        try:
+            pack = cls(
+                name=described["name"],
+                organs=tuple(Organ(**organ) for organ in described["organs"]),
+                plan=DecoderPlan(tuple(described["plan"])),
+                network=network_from_json(described["network"]),
+                encoder_fingerprint=described["encoder_fingerprint"],
+                weights={
+                    name.removeprefix("decoder."): tensor
+                    for name, tensor in tensors.items()
+                    if name.startswith("decoder.")
+                },
+                probe=tensors["probe"],
+                probe_sha256=described["probe_sha256"],
+                probe_environment=described["probe_environment"],
+                coverage=described["coverage"],
+                anomalies=tuple(described["anomalies"]),
+                licence=described["licence"],
+                card=described["card"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelError(f"{path}: the pack's description is damaged ({error!r}). Get the pack anew.") from error
+        if pack.fingerprint != described["fingerprint"]:
+            raise ModelError(
+                f"{path}: the weights of pack '{pack.name}' are not those it was made with "
+                f"(fingerprint {pack.fingerprint[:12]}, expected {described['fingerprint'][:12]}). Get the pack anew."
+            )
+        return pack
+
+
+def network_from_json(data: dict[str, Any]) -> NetworkConfig:
+    """Lists back to tuples."""
+    return NetworkConfig(
+        features=tuple(data["features"]),
+        kernels=tuple(tuple(kernel) for kernel in data["kernels"]),
+        strides=tuple(tuple(stride) for stride in data["strides"]),
+        convs_per_stage=data["convs_per_stage"],
+    )
+
+
+def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            described = json.loads((file.metadata() or {})["pack"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except FileNotFoundError as error:
+        raise ModelError(f"{path}: no such pack file.") from error
+    except (SafetensorError, KeyError, json.JSONDecodeError, OSError) as error:
+        raise ModelError(f"{path}: this is no organ pack, or a damaged one ({error}). Get the pack anew.") from error
+    if described.get("format") != FORMAT:
+        raise ModelError(
+            f"{path}: a pack of format {described.get('format')}; this version reads format {FORMAT}. "
+            "Update continual-segment."
+        )
+    return described, tensors

@@ -1,0 +1,50 @@
+"""The one building block of encoder and decoders: convolution, instance norm, leaky ReLU.
+
+Module names are those of nnU-Net v2's PlainConvUNet, so its checkpoints load without renaming layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+Kernel = tuple[int, int, int]  # (z, y, x)
+
+
+class ConvBlock(nn.Module):
+    """Convolution, instance norm with scale and shift, leaky ReLU."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: Kernel, stride: Kernel = (1, 1, 1)) -> None:
+        super().__init__()
+        padding = tuple(size // 2 for size in kernel)
+        self.conv = nn.Conv3d(inputs, outputs, kernel, stride, padding)
+        self.norm = nn.InstanceNorm3d(outputs, affine=True)
+        self.nonlin = nn.LeakyReLU(0.01, inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.nonlin(self.norm(self.conv(x)))
+
+
+class ConvStack(nn.Module):
+    """ConvBlocks in a row, one per kernel; only the first changes width and resolution."""
+
+    def __init__(
+        self, inputs: int, outputs: int, kernels: Sequence[Kernel], stride: Kernel = (1, 1, 1)
+    ) -> None:
+        super().__init__()
+        self.convs = nn.Sequential(
+            ConvBlock(inputs, outputs, kernels[0], stride),
+            *(ConvBlock(outputs, outputs, kernel) for kernel in kernels[1:]),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.convs(x)
+
+
+def initialise(module: nn.Module) -> None:
+    """He initialisation for leaky ReLU, zero biases; for `nn.Module.apply`."""
+    if isinstance(module, nn.Conv3d | nn.ConvTranspose3d):
+        nn.init.kaiming_normal_(module.weight, a=0.01)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)

@@ -1,0 +1,68 @@
+"""DecoderPlan: the shape of one decoder as plain data, and what it weighs.
+
+A plan names one kernel per block, deepest block first. Two counts of parameters live side by side:
+the paper counts convolution weights of the blocks only and a P3D convolution as 12 weights; the true
+count takes every number the decoder holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal, get_args
+
+from torch import nn
+
+from continual_segment.networks.blocks import Kernel
+from continual_segment.networks.general_encoder import NetworkConfig
+
+KernelName = Literal["projection", "2d", "p3d", "3d", "nnunet"]
+
+KERNELS: dict[str, tuple[Kernel, ...]] = {
+    "projection": ((1, 1, 1),),
+    "2d": ((1, 3, 3),),
+    "p3d": ((1, 3, 3), (3, 1, 1)),  # in-plane, then across slices
+    "3d": ((3, 3, 3),),
+}
+PAPER_WEIGHTS = {"projection": 1, "2d": 9, "p3d": 12, "3d": 27}
+
+
+@dataclass(frozen=True)
+class DecoderPlan:
+    """One kernel per decoder block, deepest first."""
+
+    kernels: tuple[KernelName, ...]
+
+    def __post_init__(self) -> None:
+        unknown = set(self.kernels) - set(get_args(KernelName))
+        if unknown:
+            known = ", ".join(get_args(KernelName))
+            raise ValueError(f"A decoder block is one of {known}, not {', '.join(sorted(unknown))}.")
+
+    @classmethod
+    def nnunet(cls, network: NetworkConfig) -> DecoderPlan:
+        """nnU-Net's own decoder: each block takes the kernel of the encoder stage it meets."""
+        return cls(("nnunet",) * (len(network.features) - 1))
+
+    def block_kernels(self, network: NetworkConfig) -> list[tuple[Kernel, ...]]:
+        """Per block, deepest first, the convolutions that one step of the block is made of."""
+        stages = reversed(network.kernels[:-1])
+        return [
+            (stage,) if name == "nnunet" else KERNELS[name]
+            for name, stage in zip(self.kernels, stages, strict=True)
+        ]
+
+
+def paper_count(plan: DecoderPlan, network: NetworkConfig) -> int:
+    """Convolution weights of the blocks, counted as in the paper: (2f -> f) and (f -> f) per block."""
+    features = network.features[-2::-1]
+    stages = network.kernels[-2::-1]
+    return sum(
+        3 * width**2 * (prod(stage) if name == "nnunet" else PAPER_WEIGHTS[name])
+        for name, width, stage in zip(plan.kernels, features, stages, strict=True)
+    )
+
+
+def true_count(module: nn.Module) -> int:
+    """Every number the module holds."""
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -1,0 +1,115 @@
+"""Organ: its name, its id for ever, and the body part it belongs to.
+
+The table `organs.csv` decides which spelling of an organ is ours and which number it has in every label map
+this package writes. Rows are only ever appended: a pack made today must mean the same organ in ten years.
+The first 143 ids are the paper's organs in the order its datasets name them. An organ that is not in the
+table is no error; it gets an id hashed from its name, the same on every machine.
+
+In:  any spelling (TotalSegmentator v1 and v2, MOOSE, OpenKBP, with spaces, dashes or capitals)
+Out: Organ
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Literal, cast
+
+BodyPart = Literal["head_neck", "chest", "abdomen", "hip_thigh", "whole"]
+Side = Literal["left", "right", ""]
+
+FIRST_HASHED_ID, LAST_HASHED_ID = 1000, 65535  # above every table row, within uint16
+
+
+@dataclass(frozen=True)
+class Organ:
+    """One structure that can be segmented."""
+
+    name: str
+    """Our spelling, e.g. `vertebrae_L5`."""
+    id: int
+    """Its value in label maps; never reused and never changed."""
+    snomed: str = ""
+    """SNOMED CT code without its side, empty when unknown."""
+    body_part: BodyPart = "whole"
+    """Where it lies; `whole` when it crosses body parts or is not in the table."""
+    group: str = ""
+    """Organs reported together, such as `ribs`."""
+    side: Side = ""
+    """`left` or `right`: DICOM writes it as a modifier beside the code."""
+
+
+def canonical_name(name: str) -> str:
+    """Our spelling of an organ's name; a name not in the table is only tidied."""
+    key = _key(name)
+    organ = _organs_by_key().get(key)
+    return organ.name if organ else key
+
+
+def find_organ(name: str) -> Organ:
+    """The organ of that name, from the table or, for a new one, with an id hashed from its name."""
+    key = _key(name)
+    if not key:
+        raise ValueError(f"An organ needs a name with letters or digits in it, not {name!r}.")
+    organ = _organs_by_key().get(key)
+    return organ or Organ(key, _hashed_id(key), side=_side(key))
+
+
+def known_organs() -> tuple[Organ, ...]:
+    """Every organ of the table, by id."""
+    return tuple(organ for organ, _ in _table())
+
+
+def _key(name: str) -> str:
+    """What two spellings of one name have in common: `Left Kidney`, `left-kidney` and `LeftKidney`."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", name.strip())
+    return re.sub(r"[\W_]+", "_", words.lower()).strip("_")
+
+
+def _side(key: str) -> Side:
+    sides = {"left", "right"} & set(key.split("_"))
+    return cast(Side, sides.pop()) if len(sides) == 1 else ""
+
+
+def _hashed_id(key: str) -> int:
+    digest = hashlib.sha256(key.encode()).digest()
+    return FIRST_HASHED_ID + int.from_bytes(digest[:8], "big") % (LAST_HASHED_ID - FIRST_HASHED_ID + 1)
+
+
+@cache
+def _organs_by_key() -> dict[str, Organ]:
+    return {key: organ for organ, aliases in _table() for spelling in aliases for key in _spellings(spelling)}
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """A name and the same with its side put first: `kidney_left`, `left_kidney`."""
+    key = _key(name)
+    yield key
+    side = _side(key)
+    if side:
+        rest = "_".join(word for word in key.split("_") if word != side)
+        yield from (f"{rest}_{side}", f"{side}_{rest}", f"{rest}_{side[0]}", f"{side[0]}_{rest}")
+
+
+@cache
+def _table() -> tuple[tuple[Organ, tuple[str, ...]], ...]:
+    """Each organ with all its spellings, its own first."""
+    text = resources.files("continual_segment").joinpath("organs.csv").read_text(encoding="utf-8")
+    return tuple(_organ(row) for row in csv.DictReader(text.splitlines()))
+
+
+def _organ(row: dict[str, str]) -> tuple[Organ, tuple[str, ...]]:
+    organ = Organ(
+        name=row["name"],
+        id=int(row["id"]),
+        snomed=row["snomed"],
+        body_part=cast(BodyPart, row["body_part"]),
+        group=row["group"],
+        side=cast(Side, row["side"]),
+    )
+    return organ, (organ.name, *filter(None, row["aliases"].split(";")))

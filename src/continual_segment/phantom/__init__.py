@@ -1,0 +1,5 @@
+"""Phantom: synthetic CT bodies, written as a raw dataset like any other."""
+
+from continual_segment.phantom.write import DATASETS, write_phantom
+
+__all__ = ["DATASETS", "write_phantom"]

@@ -1,0 +1,118 @@
+"""Write phantom datasets in nnU-Net's raw layout, through the writers every scan takes.
+
+Four datasets are learned one after the other, as in the paper: a broad one, one of the chest that shares
+organs with it, one of head and neck that shares none, and one organ again in diseased patients.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from continual_segment.files import write_labels, write_scan
+from continual_segment.files.atomic import write_json
+from continual_segment.phantom.anatomy import BODY_MM, Patient, paint
+from continual_segment.phantom.scanner import scan
+from continual_segment.volume import Grid, LabelMap, Volume
+
+
+@dataclass(frozen=True)
+class PhantomDataset:
+    """What one dataset shows and labels."""
+
+    number: int
+    organs: tuple[str, ...]
+    lowest_mm: tuple[float, float]
+    """The field of view starts somewhere between these heights of the body."""
+    highest_mm: tuple[float, float]
+    """And ends somewhere between these."""
+    noise_hu: float = 15.0
+    tumour: bool = False
+
+
+DATASETS = {
+    "totalseg": PhantomDataset(
+        1,
+        (
+            "spleen", "kidney_right", "kidney_left", "liver", "stomach", "aorta", "lung_upper_lobe_left",
+            "lung_lower_lobe_left", "lung_upper_lobe_right", "lung_lower_lobe_right", "esophagus", "trachea",
+            "brain", "hip_left", "hip_right", "urinary_bladder",
+        ),
+        (-250, -80),
+        (90, 250),
+    ),
+    "chest": PhantomDataset(
+        2,
+        ("esophagus", "trachea", "sternum", "superior_vena_cava", "thyroid_left", "thyroid_right"),
+        (-110, -90),
+        (140, 160),
+        noise_hu=20.0,
+    ),
+    "headneck": PhantomDataset(
+        3, ("eye_left", "eye_right", "parotid_left", "parotid_right", "spinal_cord"), (60, 80), (240, 250)
+    ),
+    "esophagus": PhantomDataset(4, ("esophagus",), (-100, -80), (130, 150), noise_hu=20.0, tumour=True),
+}  # fmt: skip
+
+
+def write_phantom(
+    folder: Path,
+    dataset: str,
+    cases: int,
+    seed: int = 0,
+    spacing_mm: tuple[float, float, float] = (4.0, 4.0, 4.0),
+    workers: int | None = None,
+) -> Path:
+    """Write `folder`/DatasetNNN_Name; the same seed gives the same bytes. Return that folder."""
+    described = DATASETS[dataset]
+    root = folder / f"Dataset{900 + described.number}_{dataset}"
+    for name in ("imagesTr", "labelsTr"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    write = partial(write_case, root, described, seed, spacing_mm)
+    with ProcessPoolExecutor(workers) as pool:
+        list(tqdm(pool.map(write, range(cases)), total=cases, desc=f"phantom {dataset}", unit="case"))
+    labels = {"background": 0} | {organ: i for i, organ in enumerate(described.organs, start=1)}
+    summary = {"channel_names": {"0": "CT"}, "labels": labels, "numTraining": cases, "file_ending": ".nii.gz"}
+    write_json(root / "dataset.json", summary)
+    return root
+
+
+def write_case(
+    root: Path, dataset: PhantomDataset, seed: int, spacing_mm: tuple[float, float, float], number: int
+) -> None:
+    case_seed = int(np.random.SeedSequence((seed, dataset.number, number)).generate_state(1)[0])
+    rng = np.random.default_rng(case_seed)
+    low, high = rng.uniform(*dataset.lowest_mm), rng.uniform(*dataset.highest_mm)
+    grid = field_of_view(low, high, spacing_mm)
+    painted, structures = paint(Patient.draw(case_seed, dataset.tumour), *body_points(grid))
+    name = f"phantom_{number:04d}"
+    hu = scan(painted, structures, case_seed, dataset.noise_hu)
+    write_scan(root / "imagesTr" / f"{name}_0000.nii.gz", Volume(hu, grid))
+    ids = {organ: i for i, organ in enumerate(dataset.organs, start=1)}
+    # a tumour of the esophagus is esophagus to those who contour it
+    table = [0, *(ids.get("esophagus" if s.name == "tumour" else s.name, 0) for s in structures)]
+    labels = np.array(table, dtype=np.uint8)[painted]
+    write_labels(root / "labelsTr" / f"{name}.nii.gz", LabelMap(labels, grid, {i: o for o, i in ids.items()}))
+
+
+def field_of_view(low_mm: float, high_mm: float, spacing_mm: tuple[float, float, float]) -> Grid:
+    """A grid around the body's axis between two heights."""
+    extent = np.array([BODY_MM[0], BODY_MM[1], high_mm - low_mm])  # (x, y, z)
+    spacing = np.array(spacing_mm)[::-1]
+    counts = np.maximum(1, np.round(extent / spacing)).astype(int)
+    affine = np.diag([*spacing, 1.0])
+    affine[:3, 3] = np.array([-extent[0] / 2, -extent[1] / 2, low_mm]) + spacing / 2
+    return Grid((int(counts[2]), int(counts[1]), int(counts[0])), affine)
+
+
+def body_points(grid: Grid) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Coordinates of the voxel centres, each of a shape that broadcasts to (z, y, x)."""
+    z, y, x = np.ogrid[tuple(slice(0, n) for n in grid.shape)]
+    return tuple(
+        grid.affine[i, i] * axis + grid.affine[i, 3] for i, axis in enumerate((x, y, z))
+    )  # type: ignore[return-value]

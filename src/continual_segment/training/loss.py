@@ -1,0 +1,54 @@
+"""nnU-Net's segmentation loss: cross-entropy plus soft Dice, at every resolution a decoder offers.
+
+Dice needs three sums per class: predicted mass, true voxels, and predicted mass on true voxels. The last
+comes from the probability each voxel gives its own label, so no one-hot volume is ever built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+SMOOTH = 1e-5  # keeps Dice of a class that is absent and not predicted away from 0 / 0
+
+
+def dice_and_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy minus soft Dice, the mean over samples and foreground classes.
+
+    logits (batch, class, z, y, x), labels (batch, z, y, x).
+    """
+    batch, classes = logits.shape[:2]
+    log_probability = logits.float().log_softmax(dim=1).reshape(batch, classes, -1)
+    labels = labels.reshape(batch, -1)
+    log_own = log_probability.gather(1, labels[:, None])[:, 0]  # what each voxel gives its true class
+    predicted = log_probability.exp().sum(dim=2)
+    zeros = torch.zeros_like(predicted)
+    true = zeros.scatter_add(1, labels, torch.ones_like(log_own))
+    overlap = zeros.scatter_add(1, labels, log_own.exp())
+    dice = (2 * overlap + SMOOTH) / (predicted + true + SMOOTH)
+    return -log_own.mean() - dice[:, 1:].mean()
+
+
+def supervised_loss(outputs: Sequence[Tensor], labels: Tensor) -> Tensor:
+    """The loss of all of a decoder's outputs, finest first; each coarser one counts half the one before.
+
+    The coarsest is left out, as in nnU-Net: small organs have vanished from its labels.
+    """
+    used = outputs[:-1] if len(outputs) > 1 else outputs
+    weights = [0.5**level for level in range(len(used))]
+    losses = [
+        weight * dice_and_cross_entropy(output, shrink_labels(labels, output.shape[2:]))
+        for weight, output in zip(weights, used, strict=True)
+    ]
+    return torch.stack(losses).sum() / sum(weights)
+
+
+def shrink_labels(labels: Tensor, size: Sequence[int]) -> Tensor:
+    """Labels (batch, z, y, x) at a coarser grid, nearest voxel."""
+    if labels.shape[1:] == torch.Size(size):
+        return labels
+    # float32 holds every id below 2 ** 24 exactly
+    return functional.interpolate(labels[:, None].float(), size=tuple(size), mode="nearest")[:, 0].long()

@@ -1,0 +1,127 @@
+"""Augmentation moves and recolours, and invents nothing."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+from continual_segment.data.augment import AugmentConfig, augment, change_values
+
+SIZE = (12, 20, 20)
+SPACING_MM = (3.0, 1.0, 1.0)
+ONLY_MOVED = replace(
+    AugmentConfig.none(), rotation_share=1.0, scaling_share=1.0, rotation_in_plane_deg=40, rotation_tilt_deg=30
+)
+EVERYTHING = AugmentConfig(**{item.name: 1.0 for item in fields(AugmentConfig) if item.name.endswith("_share")})
+VALUE_CHANGES = [
+    item.name
+    for item in fields(AugmentConfig)
+    if item.name.endswith("_share") and item.name not in ("rotation_share", "scaling_share")
+]
+
+
+def offsets_mm(size):
+    """Distance (z, y, x) of every voxel from the middle of its box."""
+    middle = (np.array(size) - 1) / 2
+    return (np.moveaxis(np.indices(size), 0, -1) - middle) * SPACING_MM
+
+
+def noise(size):
+    generator = np.random.default_rng(int(np.prod(size)))
+    return generator.uniform(-1, 1, size).astype(np.float32), generator.integers(0, 4, size).astype(np.uint8)
+
+
+def ramp(size):
+    """A scan that grows evenly in a slanted direction, however large the box."""
+    values = offsets_mm(size) @ np.array([0.002, 0.005, 0.011])
+    return values.astype(np.float32), (values > 0).astype(np.uint8)
+
+
+def ball(size):
+    inside = (offsets_mm(size) ** 2).sum(axis=-1) <= 8**2
+    return np.where(inside, 0.5, -0.5).astype(np.float32), inside.astype(np.uint8)
+
+
+def apply(read, config, seed):
+    return augment(read, SIZE, SPACING_MM, config, np.random.default_rng(seed))
+
+
+def test_without_augmentation_a_patch_is_what_was_read():
+    image, labels = apply(noise, AugmentConfig.none(), 0)
+    assert np.array_equal(image, noise(SIZE)[0])
+    assert np.array_equal(labels, noise(SIZE)[1])
+
+
+def test_the_generator_alone_decides():
+    first, again, other = (apply(noise, EVERYTHING, seed) for seed in (1, 1, 2))
+    assert np.array_equal(first[0], again[0])
+    assert np.array_equal(first[1], again[1])
+    assert not np.array_equal(first[0], other[0])
+
+
+def test_patch_keeps_size_type_and_range():
+    for seed in range(20):
+        image, labels = apply(noise, EVERYTHING, seed)
+        assert image.shape == labels.shape == SIZE
+        assert image.dtype == np.float32
+        assert labels.dtype == np.uint8
+        assert image.min() >= -1
+        assert image.max() <= 1
+
+
+def test_a_moved_patch_has_no_invented_border():
+    """A ramp stays a ramp up to the last corner; a voxel taken from an edge would bend it."""
+    for seed in range(30):
+        image, _ = apply(ramp, ONLY_MOVED, seed)
+        for axis in range(3):
+            assert np.abs(np.diff(image, 2, axis=axis)).max() < 1e-4
+
+
+def test_labels_move_with_the_image():
+    for seed in range(10):
+        image, labels = apply(ramp, ONLY_MOVED, seed)
+        assert np.mean((image > 0) == labels) > 0.95
+
+
+def test_rotation_is_one_of_millimetres():
+    """A ball stays a ball although slices are three times as thick as pixels."""
+    config = replace(ONLY_MOVED, scaling_share=0.0, rotation_tilt_deg=90.0)
+    truth = ball(SIZE)[1].astype(bool)
+    for seed in range(10):
+        turned = apply(ball, config, seed)[1].astype(bool)
+        assert 2 * (turned & truth).sum() / (turned.sum() + truth.sum()) > 0.85
+
+
+def test_scaling_above_one_makes_organs_larger():
+    config = replace(AugmentConfig.none(), scaling_share=1.0, scaling=(1.2, 1.2))
+    assert apply(ball, config, 0)[1].sum() / ball(SIZE)[1].sum() == pytest.approx(1.2**3, rel=0.2)  # few voxels
+
+
+def test_nothing_is_mirrored():
+    for seed in range(50):
+        image, _ = apply(ramp, replace(EVERYTHING, noise=(0.0, 0.0)), seed)
+        from_left_to_right = image.mean(axis=(0, 1))
+        assert from_left_to_right[-1] > from_left_to_right[0]
+
+
+@pytest.mark.parametrize("name", VALUE_CHANGES)
+def test_every_change_of_values_does_something_and_leaves_the_input_alone(name):
+    image = noise(SIZE)[0] * 0.5
+    before = image.copy()
+    changed = change_values(image, replace(AugmentConfig.none(), **{name: 1.0}), np.random.default_rng(0))
+    assert np.abs(changed - before).max() > 0.01
+    assert np.array_equal(image, before)
+
+
+def test_air_stays_air_when_the_contrast_grows():
+    air = np.full(SIZE, -1, np.float32)
+    config = replace(EVERYTHING, noise_share=0.0, brightness=(1.0, 1.25))
+    np.testing.assert_allclose(change_values(air, config, np.random.default_rng(0)), -1, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"noise_share": 1.2}, {"scaling": (1.2, 0.8)}, {"gamma": (0.0, 1.0)}, {"low_resolution": (0.5, 2.0)}]
+)
+def test_wrong_settings_fail_on_construction(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        AugmentConfig(**wrong)
