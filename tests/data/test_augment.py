@@ -10,9 +10,15 @@ from continual_segment.data.augment import AugmentConfig, augment, change_values
 SIZE = (12, 20, 20)
 SPACING_MM = (3.0, 1.0, 1.0)
 ONLY_MOVED = replace(
-    AugmentConfig.none(), rotation_share=1.0, scaling_share=1.0, rotation_in_plane_deg=40, rotation_tilt_deg=30
+    AugmentConfig.none(),
+    rotation_share=1.0,
+    scaling_share=1.0,
+    rotation_in_plane_deg=40,
+    rotation_tilt_deg=30,
 )
-EVERYTHING = AugmentConfig(**{item.name: 1.0 for item in fields(AugmentConfig) if item.name.endswith("_share")})
+EVERYTHING = AugmentConfig(
+    **{item.name: 1.0 for item in fields(AugmentConfig) if item.name.endswith("_share")}
+)
 VALUE_CHANGES = [
     item.name
     for item in fields(AugmentConfig)
@@ -94,7 +100,9 @@ def test_rotation_is_one_of_millimetres():
 
 def test_scaling_above_one_makes_organs_larger():
     config = replace(AugmentConfig.none(), scaling_share=1.0, scaling=(1.2, 1.2))
-    assert apply(ball, config, 0)[1].sum() / ball(SIZE)[1].sum() == pytest.approx(1.2**3, rel=0.2)  # few voxels
+    assert apply(ball, config, 0)[1].sum() / ball(SIZE)[1].sum() == pytest.approx(
+        1.2**3, rel=0.2
+    )  # few voxels
 
 
 def test_nothing_is_mirrored():
@@ -120,7 +128,8 @@ def test_air_stays_air_when_the_contrast_grows():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"noise_share": 1.2}, {"scaling": (1.2, 0.8)}, {"gamma": (0.0, 1.0)}, {"low_resolution": (0.5, 2.0)}]
+    "wrong",
+    [{"noise_share": 1.2}, {"scaling": (1.2, 0.8)}, {"gamma": (0.0, 1.0)}, {"low_resolution": (0.5, 2.0)}],
 )
 def test_wrong_settings_fail_on_construction(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):

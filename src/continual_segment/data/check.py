@@ -1,9 +1,9 @@
 """Read one case of a raw dataset, and say in plain words all that is wrong with it.
 
 What is hard is to tell Hounsfield units from other numbers without refusing honest scans. Legal are padding
-outside the field of view (-2000, -3024), metal (30000), and scans clipped at air (-1000) or to a window. Air or
-at least fat lies in every scan of a patient, so a scan without a voxel below 0 HU holds other units; so does
-one whose whole range would hardly tell fat from muscle.
+outside the field of view (-2000, -3024), metal (30000), and scans clipped at air (-1000) or to a window. Air
+or at least fat lies in every scan of a patient, so a scan without a voxel below 0 HU holds other units; so
+does one whose whole range would hardly tell fat from muscle.
 
 Where masks overlap, the smaller organ keeps the voxel, because it is the one that would vanish.
 
@@ -84,12 +84,16 @@ def hounsfield_problems(path: Path, voxels: np.ndarray) -> list[str]:
     """Why these numbers cannot be Hounsfield units of a patient; empty when they can."""
     lowest, highest = float(voxels.min()), float(voxels.max())
     if lowest == highest:
-        return [f"{path}: the scan is empty, every voxel is {lowest:g}. Leave the case out or export it again."]
+        return [
+            f"{path}: the scan is empty, every voxel is {lowest:g}. Leave the case out or export it again."
+        ]
     values = f"{path}: values run from {lowest:g} to {highest:g}, which cannot be Hounsfield units"
     if lowest < LOWEST_HU or highest > HIGHEST_HU:
         return [f"{values}: {LOWEST_HU} to {HIGHEST_HU} was expected. Check slope and intercept."]
     if lowest >= 0:
-        return [f"{values}: air is -1000 and fat -100. Export without rescaling and with the intercept applied."]
+        return [
+            f"{values}: air is -1000 and fat -100. Export without rescaling and with the intercept applied."
+        ]
     if highest - lowest < SMALLEST_RANGE_HU:
         return [f"{values}: they look normalised. Export the scan without rescaling."]
     return []
@@ -114,15 +118,16 @@ def _load_label_map(path: Path, names: Mapping[int, str], loaded: LoadedCase) ->
 
 def _renumber(voxels: np.ndarray, numbers: Sequence[int]) -> tuple[np.ndarray, list[int]]:
     """Labels as positions in `numbers`, from 1; and the labels that are not in it."""
-    position = np.zeros(65536, _dtype(len(numbers)))
+    dtype = _dtype(len(numbers))
+    if numbers[-1:] == [len(numbers)] and voxels.max() <= len(numbers):  # 1..n already, the usual case
+        return voxels.astype(dtype, copy=False), []
+    position = np.zeros(65536, dtype)
     position[numbers] = np.arange(1, len(numbers) + 1)
-    seen = np.zeros(65536, bool)
-    local = np.empty(voxels.shape, position.dtype)
+    local = np.empty(voxels.shape, dtype)
     for source, target in zip(voxels, local, strict=True):  # by slice: indexing widens to 8 bytes a voxel
-        seen[source] = True
         target[...] = position[source]
-    seen[[0, *numbers]] = False
-    return local, np.flatnonzero(seen).tolist()
+    unknown = voxels[(local == 0) & (voxels != 0)]
+    return local, np.unique(unknown).tolist()
 
 
 def _load_masks(paths: Sequence[Path], organs: Sequence[str], loaded: LoadedCase) -> None:
@@ -139,7 +144,9 @@ def _load_masks(paths: Sequence[Path], organs: Sequence[str], loaded: LoadedCase
         inside = np.flatnonzero(mask.voxels)  # kept in place of the mask: most organs are small
         values = np.unique(mask.voxels.ravel()[inside])
         if len(values) > 1:
-            loaded.problems.append(f"{path}: a mask of one organ holds the labels {_listed(values)}; one was expected.")
+            loaded.problems.append(
+                f"{path}: a mask of one organ holds the labels {_listed(values)}; one was expected."
+            )
         if mask.grid.shape == grid.shape:
             masks.append((canonical_name(name_of_scan(path)), inside))
     if grid:
@@ -176,8 +183,8 @@ def _place_problems(path: Path, grid: Grid, scan: Volume | None) -> list[str]:
         ]
     if not grid.same_place(scan.grid, max(0.01, PLACE_TOLERANCE * min(scan.grid.spacing_mm))):
         return [
-            f"{path}: labels and scan have the same shape but lie at different places in the patient (their affines "
-            "differ). Both need one grid: mend the header or resample the labels."
+            f"{path}: labels and scan have the same shape but lie at different places in the patient, their "
+            "affines differ. Both need one grid: mend the header or resample the labels."
         ]
     return []
 

@@ -29,7 +29,9 @@ def read_label_list(pairs: Iterable[tuple[str, Any]]) -> tuple[dict[int, str], l
         if problem:
             problems.append(problem)
         elif number in names:
-            problems.append(f"The labels {names[number]!r} and {name!r} share number {number}. Give each its own.")
+            problems.append(
+                f"The labels {names[number]!r} and {name!r} share number {number}. Give each its own."
+            )
         elif number:
             names[number] = name
             accepted.append(name)
@@ -57,13 +59,20 @@ def _same_organ(spellings: list[str]) -> str:
 def _problem(name: str, value: Any, number: int | None) -> str | None:
     is_background = name.strip().lower() in BACKGROUND_NAMES
     if name.strip().lower() == "ignore":
-        return "The label 'ignore' marks voxels without a label, which is not supported. Leave those cases out."
+        return (
+            "The label 'ignore' marks voxels without a label, which is not supported. Leave those cases out."
+        )
     if isinstance(value, list):
-        return f"The label {name!r} is a region of several numbers, {value}, which is not supported. Give each organ one."
+        return (
+            f"The label {name!r} is a region of several numbers, {value}, which is not supported. "
+            "Give each organ one number."
+        )
     if number is None or not 0 <= number <= 65535:
         return f"The label {name!r} has the number {value!r}; a whole number from 0 to 65535 was expected."
     if is_background != (number == 0):
-        return f"The label {name!r} has number {number}; 0 is for the background and nothing else. Renumber it."
+        return (
+            f"The label {name!r} has number {number}; 0 is for the background and nothing else. Renumber it."
+        )
     if not any(character.isalnum() for character in name):
         return f"Label number {number} has no name. Name the organ."
     return None

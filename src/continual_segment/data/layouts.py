@@ -1,8 +1,8 @@
 """Find the cases of a raw dataset and the names of its labels, without reading a voxel.
 
 Three layouts are told apart by what lies in the folder: nnU-Net raw and Decathlon by their `dataset.json`,
-TotalSegmentator by its folder per case. What does not fit is collected as sentences, so that a user sees all of
-it at once.
+TotalSegmentator by its folder per case. What does not fit is collected as sentences, so that a user sees
+all of it at once.
 
 In:  a folder
 Out: FoundDataset: layout, label numbers and names, cases, problems
@@ -63,10 +63,12 @@ def _no_dataset(folder: Path) -> str:
     inside = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
     found = ", ".join(inside[:6]) + (f" and {len(inside) - 6} more" if len(inside) > 6 else "")
     nested = sorted(folder.glob("*/dataset.json"))
-    hint = f"Did you mean {nested[0].parent}?" if nested else "docs/dataset_format.md shows the three layouts."
+    hint = (
+        f"Did you mean {nested[0].parent}?" if nested else "docs/dataset_format.md shows the three layouts."
+    )
     return (
-        f"{folder}: this is no dataset. Looked for dataset.json (nnU-Net, Decathlon) and for */ct.nii.gz with "
-        f"*/segmentations (TotalSegmentator); found {found or 'an empty folder'}. {hint}"
+        f"{folder}: this is no dataset. Looked for dataset.json (nnU-Net, Decathlon) and for */ct.nii.gz "
+        f"with */segmentations (TotalSegmentator); found {found or 'an empty folder'}. {hint}"
     )
 
 
@@ -117,7 +119,9 @@ def _nnunet_cases(folder: Path, ending: str) -> tuple[list[RawCase], list[str]]:
     if ending not in FORMATS:
         expected = " or ".join(FORMATS)
         return [], [f"dataset.json says the files end in {ending!r}; {expected} was expected. Convert them."]
-    problems = [f"The folder {part} is missing." for part in ("imagesTr", "labelsTr") if not (folder / part).is_dir()]
+    problems = [
+        f"The folder {part} is missing." for part in ("imagesTr", "labelsTr") if not (folder / part).is_dir()
+    ]
     scans: dict[str, Path] = {}
     for path in _scan_files(folder / "imagesTr", ending):
         case, channel = _case_and_channel(path.name.removesuffix(ending))
@@ -129,8 +133,12 @@ def _nnunet_cases(folder: Path, ending: str) -> tuple[list[RawCase], list[str]]:
             scans[case] = path
     labels = {path.name.removesuffix(ending): path for path in _scan_files(folder / "labelsTr", ending)}
     cases = [RawCase(case, scans[case], (labels[case],)) for case in sorted(scans.keys() & labels.keys())]
-    problems += [f"{case}: the scan has no label map labelsTr/{case}{ending}." for case in _without(scans, labels)]
-    problems += [f"{case}: the label map has no scan imagesTr/{case}_0000{ending}." for case in _without(labels, scans)]
+    problems += [
+        f"{case}: the scan has no label map labelsTr/{case}{ending}." for case in _without(scans, labels)
+    ]
+    problems += [
+        f"{case}: the label map has no scan imagesTr/{case}_0000{ending}." for case in _without(labels, scans)
+    ]
     return cases, problems
 
 
@@ -153,7 +161,9 @@ def _decathlon_cases(folder: Path, training: list[Any]) -> tuple[list[RawCase], 
     problems: list[str] = []
     for position, entry in enumerate(training):
         if not isinstance(entry, dict) or not {"image", "label"} <= entry.keys():
-            problems.append(f'Entry {position} of "training" in dataset.json lacks "image" or "label": {entry}.')
+            problems.append(
+                f'Entry {position} of "training" in dataset.json lacks "image" or "label": {entry}.'
+            )
             continue
         case = RawCase(
             name_of_scan(entry["image"]), _decathlon_scan(folder / entry["image"]), (folder / entry["label"],)
@@ -163,7 +173,9 @@ def _decathlon_cases(folder: Path, training: list[Any]) -> tuple[list[RawCase], 
         if not missing:
             cases.append(case)
     repeated = [name for name, count in Counter(case.name for case in cases).items() if count > 1]
-    problems += [f'{name}: the case is listed more than once under "training" in dataset.json.' for name in repeated]
+    problems += [
+        f'{name}: the case is listed more than once under "training" in dataset.json.' for name in repeated
+    ]
     return cases, problems
 
 

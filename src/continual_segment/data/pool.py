@@ -50,7 +50,7 @@ def each_case(
             elif error is not None:
                 raise error
             bar.update()
-    return failures
+    return {job[0].name: failures[job[0].name] for job in jobs if job[0].name in failures}  # in their order
 
 
 def _here(

@@ -34,7 +34,15 @@ from continual_segment.errors import DatasetError
 from continual_segment.files.atomic import atomic_path, write_json
 from continual_segment.volume import LabelMap, Volume
 
-__all__ = ["PrepareConfig", "PreparedDataset", "normalise", "prepare", "prepare_scan", "split_cases"]
+__all__ = [
+    "PrepareConfig",
+    "PreparedDataset",
+    "normalise",
+    "prepare",
+    "prepare_scan",
+    "split_cases",
+    "stale_cases",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -73,26 +81,32 @@ def _prepare(
     dataset = PreparedDataset(
         folder, raw.name, raw.organs, config, split_cases(case.name for case in raw.cases)
     )
-    origins = {case.name: _origin(case, raw, config) for case in raw.cases}
-    stale = [
-        case for case in raw.cases if not _is_up_to_date(dataset.case_folder(case.name), origins[case.name])
-    ]
+    stale = stale_cases(raw, folder, config)
     if stale:
         (folder / "dataset.json").unlink(missing_ok=True)  # until all cases are there again
         logger.info("%s: %d of %d cases to prepare.", raw.name, len(stale), len(raw.cases))
-    jobs = [(case, dataset.case_folder(case.name), origins[case.name]) for case in stale]
-    failures = each_case(
-        _prepare_case, jobs, (raw, config), _workers(stale, workers), f"Preparing {raw.name}", progress
-    )
+    origins = [_origin(case, raw, config) for case in stale]
+    jobs = [
+        (case, dataset.case_folder(case.name), origin) for case, origin in zip(stale, origins, strict=True)
+    ]
+    title = f"Preparing {raw.name}"
+    failures = each_case(_prepare_case, jobs, (raw, config), _workers(origins, workers), title, progress)
     if failures:
+        count = f"{len(failures)} of {len(raw.cases)} cases"
+        told = [f"  {name}: {reason}".replace("\n", "\n    ") for name, reason in failures.items()]
         raise DatasetError(
-            f"{folder}: {len(failures)} of {len(raw.cases)} cases could not be prepared; "
-            "the others are kept. Mend or remove these and run the command again:\n"
-            + "\n".join(f"  {name}: {reason}" for name, reason in failures.items())
+            f"{folder}: {count} could not be prepared; the others are kept. "
+            "Mend or remove these and run the command again:\n" + "\n".join(told)
         )
     dataset.save()
     _warn_of_organs_without_voxels(dataset)
     return dataset
+
+
+def stale_cases(raw: RawDataset, folder: Path, config: PrepareConfig) -> list[RawCase]:
+    """The cases that preparing into this folder would make, the others being up to date."""
+    done = Path(folder) / "cases"
+    return [case for case in raw.cases if not _is_up_to_date(done / case.name, _origin(case, raw, config))]
 
 
 def prepare_scan(volume: Volume, config: PrepareConfig) -> Volume:
@@ -202,14 +216,21 @@ def _write_foreground(file: Path, labels: np.ndarray, case_name: str) -> dict[in
 
 def _origin(case: RawCase, raw: RawDataset, config: PrepareConfig) -> dict[str, Any]:
     """All that a prepared case depends on, as JSON has it; the case is up to date while this is equal."""
-    stats = {str(path.resolve()): path.stat() for path in (case.scan, *case.labels)}
     origin = {
         "format": FORMAT,
         "config": asdict(config),
         "organs": [organ.name for organ in raw.organs],
-        "files": {path: [stat.st_size, stat.st_mtime_ns] for path, stat in stats.items()},
+        "files": {str(path.resolve()): _stamp(path) for path in (case.scan, *case.labels)},
     }
     return json.loads(json.dumps(origin))
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        stat = path.stat()
+    except OSError:
+        return 0, 0  # gone: reading the case says so
+    return stat.st_size, stat.st_mtime_ns
 
 
 def _is_up_to_date(folder: Path, origin: dict[str, Any]) -> bool:
@@ -238,11 +259,11 @@ def _refuse_another_dataset(raw: RawDataset, folder: Path) -> None:
         )
 
 
-def _workers(cases: list[RawCase], asked: int | None) -> int:
+def _workers(origins: list[dict[str, Any]], asked: int | None) -> int:
     if asked is not None:
-        return max(1, min(asked, len(cases)))
-    size = sum(path.stat().st_size for case in cases for path in (case.scan, *case.labels))
-    return max(1, min(os.cpu_count() or 1, len(cases), size // BYTES_PER_WORKER))
+        return max(1, min(asked, len(origins)))
+    size = sum(size for origin in origins for size, _ in origin["files"].values())
+    return max(1, min(os.cpu_count() or 1, len(origins), size // BYTES_PER_WORKER))
 
 
 def _warn_of_organs_without_voxels(dataset: PreparedDataset) -> None:

@@ -177,7 +177,7 @@ class PreparedDataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes with the cases, their grids, the organs and the settings; a stopped run asks for the same."""
+        """Changes with cases, grids, organs and settings; a stopped run goes on only with the same."""
         grids = {name: (case.shape, case.grid.affine.tolist()) for name, case in self._cases.items()}
         described = [[organ.name for organ in self.organs], asdict(self.config), self.splits, grids]
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()

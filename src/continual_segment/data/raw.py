@@ -1,7 +1,7 @@
 """RawDataset: a folder of scans and labels, checked on opening.
 
-Hours of training on a broken case are worse than a refusal, so every case is read before anything is learned and
-all problems are told at once. The layouts are in layouts.py, the rules for one case in check.py.
+Hours of training on a broken case are worse than a refusal, so every case is read before anything is learned
+and all problems are told at once. The layouts are in layouts.py, the rules for one case in check.py.
 
 In:  a folder in nnU-Net's raw layout, TotalSegmentator's or the Decathlon's
 Out: cases, organs, and per case a scan with labels 1..n on the same grid
@@ -9,10 +9,9 @@ Out: cases, organs, and per case a scan with labels 1..n on the same grid
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -29,8 +28,6 @@ from continual_segment.organs import Organ, find_organ
 from continual_segment.volume import LabelMap, Volume
 
 __all__ = ["RawCase", "RawDataset"]
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -55,8 +52,8 @@ class RawDataset:
     ) -> Self:
         """Find the cases and check every one; DatasetError lists every problem of every case.
 
-        `workers` processes read in parallel, as many as there are cores unless told. Without `check` no voxel is
-        read here; `read` then still refuses a bad case.
+        `workers` processes read in parallel, as many as there are cores unless told. Without `check` no voxel
+        is read here; `read` then still refuses a bad case.
         """
         folder = Path(folder)
         found = find_dataset(folder)
@@ -75,7 +72,9 @@ class RawDataset:
         """Scan and labels on one grid; labels are 1..n in the order of `organs`, 0 is background."""
         loaded = load_case(case, self.label_names, self.layout == "totalsegmentator")
         if loaded.problems or loaded.scan is None or loaded.labels is None:
-            raise DatasetError(_all_problems(self.folder, [f"{case.name}: {each}" for each in loaded.problems]))
+            raise DatasetError(
+                _all_problems(self.folder, [f"{case.name}: {each}" for each in loaded.problems])
+            )
         return loaded.scan, loaded.labels
 
 
@@ -83,7 +82,9 @@ def _check(found: FoundDataset, workers: int | None, progress: bool) -> list[Cas
     one_mask_per_organ = found.layout == "totalsegmentator"
     check = partial(check_case, names=found.names, one_mask_per_organ=one_mask_per_organ)
     workers = min(workers or os.cpu_count() or 1, len(found.cases))
-    shown = partial(tqdm, total=len(found.cases), desc="checking", unit="case", disable=None if progress else True)
+    shown = partial(
+        tqdm, total=len(found.cases), desc="checking", unit="case", disable=None if progress else True
+    )
     if workers <= 1:
         return list(shown(map(check, found.cases)))
     try:
@@ -91,7 +92,8 @@ def _check(found: FoundDataset, workers: int | None, progress: bool) -> list[Cas
             return list(shown(pool.map(check, found.cases)))
     except BrokenProcessPool as error:
         raise DatasetError(
-            f"A process that checked cases was killed, most likely for want of memory. Use fewer than {workers} workers."
+            "A process that checked cases was killed, most likely for want of memory. "
+            f"Use fewer than {workers} workers."
         ) from error
 
 
@@ -100,18 +102,23 @@ def _all_problems(folder: Path, problems: list[str]) -> str:
     return "\n- ".join([f"{folder}: the dataset has {count}:", *problems])
 
 
-def _notes(reports: Iterable[CaseReport]) -> Iterable[str]:
+def _notes(reports: Sequence[CaseReport]) -> Iterator[str]:
     without_organs = [report.case for report in reports if report.without_organs]
     if without_organs:
-        yield f"No organ is labelled in {len(without_organs)} of the cases: {', '.join(without_organs)}."
+        share = f"{len(without_organs)} of {len(reports)} cases"
+        yield f"No organ is labelled in {share}: {_some(without_organs)}."
     voxels: Counter[tuple[str, str]] = Counter()
     cases: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for report in reports:
         voxels += report.overlaps
         for pair in report.overlaps:
             cases[pair].append(report.case)
-    for (first, second), count in voxels.most_common():
+    for pair, count in voxels.most_common():
         yield (
-            f"The masks of {first} and {second} overlap in {count} voxels of {', '.join(cases[first, second])}; "
+            f"The masks of {' and '.join(pair)} overlap in {count} voxels of {_some(cases[pair])}; "
             "the organ that is smaller in the case keeps them."
         )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -78,7 +78,7 @@ def score_case(
             f"{case_name}: the prediction lies on another grid ({_describe(prediction.grid)}) than the truth "
             f"({_describe(truth.grid)}). Both need one grid: segment the scan that the truth was drawn on."
         )
-    names = {canonical_name(name) for name in truth.names.values()}
+    names = {canonical_name(name) for name in truth.names.values()} - {""}
     if organs is not None:
         names &= {canonical_name(name) for name in organs}
     numbers = {name: number for number, name in enumerate(sorted(names), start=1)}
@@ -95,7 +95,7 @@ def score_case(
 def _renumbered(case_name: str, role: str, labels: LabelMap, numbers: dict[str, int]) -> np.ndarray:
     """The map with organs numbered by name, all others 0; a label without a name is refused."""
     present = np.flatnonzero(np.bincount(labels.voxels.ravel()))
-    unnamed = [int(label) for label in present if label > 0 and label not in labels.names]
+    unnamed = [int(i) for i in present if i > 0 and not canonical_name(labels.names.get(int(i), ""))]
     if unnamed:
         raise DatasetError(
             f"{case_name}: the {role} holds labels without a name: {', '.join(map(str, unnamed[:5]))}. "

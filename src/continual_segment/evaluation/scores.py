@@ -120,8 +120,10 @@ class Evaluation:
     @property
     def organs(self) -> tuple[ScoreMean, ...]:
         """Every organ over its cases, by name."""
-        names = sorted({row.organ for row in self.rows})
-        return tuple(_over_cases(name, [row for row in self.rows if row.organ == name]) for name in names)
+        rows: dict[str, list[ScoreRow]] = {}
+        for row in self.rows:
+            rows.setdefault(row.organ, []).append(row)
+        return tuple(_over_cases(name, rows[name]) for name in sorted(rows))
 
     @property
     def groups(self) -> tuple[ScoreMean, ...]:
@@ -170,7 +172,7 @@ class Evaluation:
         path = folder / "evaluation.json"
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-            rows = [ScoreRow(**{k: nan if v is None else v for k, v in row.items()}) for row in data["rows"]]
+            rows = [_row(record) for record in data["rows"]]
             others = {k: data[k] for k in ("without_prediction", "without_truth", "failures")}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DatasetError(
@@ -182,10 +184,10 @@ class Evaluation:
     def table(self) -> str:
         """Aligned columns for the screen: organs by name, the dataset's mean last."""
         lines = [_TABLE_HEAD, *map(_table_cells, self.organs), _table_cells(self.mean)]
-        widths = [max(len(line[column]) for line in lines) for column in range(len(_TABLE_HEAD))]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         texts = [
-            "  ".join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:]))])
-            for line in lines
+            "  ".join(cell.rjust(width) if i else cell.ljust(width) for i, (cell, width) in enumerate(cells))
+            for cells in (zip(line, widths, strict=True) for line in lines)
         ]
         rule = "-" * len(texts[0])
         return "\n".join([texts[0], rule, *texts[1:-1], rule, texts[-1]])
@@ -252,6 +254,11 @@ def _means(parts: Sequence[ScoreRow] | Sequence[ScoreMean]) -> dict[str, float]:
 def _data(part: ScoreRow | ScoreMean) -> dict[str, Any]:
     values = asdict(part)
     return {k: None if isinstance(v, float) and isnan(v) else v for k, v in values.items()}
+
+
+def _row(record: dict[str, Any]) -> ScoreRow:
+    values: dict[str, Any] = {k: nan if v is None else v for k, v in record.items()}
+    return ScoreRow(**values)
 
 
 def _csv(records: Sequence[dict[str, Any]]) -> str:

@@ -1,7 +1,7 @@
 """Scans and label maps in and out; nobody else opens one.
 
-Every format is one module with `read_scan`, `read_labels`, `write_scan` and `write_labels`; its line in FORMATS
-is all the rest of the package has to know of it.
+Every format is one module with `read_scan`, `read_labels`, `write_scan` and `write_labels`; its line in
+FORMATS is all the rest of the package has to know of it.
 
 In:  a path
 Out: Volume or LabelMap, voxels (z, y, x) near RAS, whatever way the file stores them

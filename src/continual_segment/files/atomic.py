@@ -30,7 +30,7 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
     try:
         yield unfinished
         _force_to_disk(unfinished)
-        os.replace(unfinished, path)
+        unfinished.replace(path)
         _force_to_disk(path.parent)
     finally:
         _remove(unfinished)

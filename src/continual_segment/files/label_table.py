@@ -1,7 +1,7 @@
 """Organ names inside a NIfTI header.
 
-A label table in the XML of Connectome Workbench, which TotalSegmentator writes as well, so existing viewers show
-names and colours. Colours follow from the label alone: the same organ looks the same in every file.
+A label table in the XML of Connectome Workbench, which TotalSegmentator writes as well, so existing viewers
+show names and colours. Colours follow from the label alone: the same organ looks the same in every file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """NIfTI in and out.
 
-Decides what of the many things a NIfTI file may be is a CT scan or a label map: one volume of three axes whose
-place in the patient is known. Voxels are turned to (z, y, x) near RAS on the way in and back on the way out.
-A compressed file is unpacked whole, so that its checksum tells a damaged one from a sound one.
+Decides what of the many things a NIfTI file may be is a CT scan or a label map: one volume of three axes
+whose place in the patient is known. Voxels are turned to (z, y, x) near RAS on the way in and back on the way
+out. A compressed file is unpacked whole, so that its checksum tells a damaged one from a sound one.
 
 In:  .nii or .nii.gz, NIfTI-1 or NIfTI-2
 Out: Volume or LabelMap; files written are NIfTI-1, the same bytes for the same content
@@ -44,7 +44,9 @@ def read_scan(path: Path) -> Volume:
     image, voxels = _load(path)
     if voxels.dtype.kind == "f" and not np.isfinite(voxels).all():
         bad = int(np.count_nonzero(~np.isfinite(voxels)))
-        raise ScanError(f"{path}: {bad} voxels are NaN or infinite. Set them to a value such as air, -1000 HU.")
+        raise ScanError(
+            f"{path}: {bad} voxels are NaN or infinite. Set them to a value such as air, -1000 HU."
+        )
     voxels, grid = _to_canonical(voxels, image.affine)
     return Volume(_as_hounsfield(voxels), grid)
 
@@ -96,7 +98,8 @@ def _check_header(path: Path, image: nib.Nifti1Image) -> None:
         raise ScanError(f"{path}: an axis has no voxels, {_by(shape)}. Export the scan again.")
     if image.get_data_dtype().kind not in "iufb":
         raise ScanError(
-            f"{path}: voxels are {image.get_data_dtype()}, colours or complex numbers; plain numbers were expected."
+            f"{path}: voxels are {image.get_data_dtype()}, colours or complex numbers; "
+            "plain numbers were expected. Export the scan as CT."
         )
     _check_affine(path, image.affine)
 
@@ -105,12 +108,13 @@ def _check_affine(path: Path, affine: np.ndarray) -> None:
     spacing_mm = np.linalg.norm(affine[:3, :3], axis=0)
     if not np.isfinite(affine).all() or (spacing_mm <= 0).any():
         raise ScanError(
-            f"{path}: the voxel size in the header is {_by(spacing_mm.round(3))} mm; positive numbers were expected. "
-            "Mend the header or export the scan again."
+            f"{path}: the voxel size in the header is {_by(spacing_mm.round(3))} mm; "
+            "positive numbers were expected. Mend the header or export the scan again."
         )
     if abs(np.linalg.det(affine[:3, :3] / spacing_mm)) < SMALLEST_DETERMINANT:
         raise ScanError(
-            f"{path}: the header's affine is singular, so its axes span no volume. Mend the header or export again."
+            f"{path}: the header's affine is singular, so its axes span no volume. "
+            "Mend the header or export the scan again."
         )
 
 
@@ -130,7 +134,9 @@ def _unpack(path: Path) -> bytes:
     try:
         return gzip.decompress(data)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ScanError(f"{path}: the gzip file is truncated or damaged. Copy or download it again.") from error
+        raise ScanError(
+            f"{path}: the gzip file is truncated or damaged. Copy or download it again."
+        ) from error
 
 
 def _to_canonical(voxels: np.ndarray, affine: np.ndarray) -> tuple[np.ndarray, Grid]:
@@ -181,7 +187,8 @@ def _as_labels(path: Path, voxels: np.ndarray) -> np.ndarray:
     lowest, highest = voxels.min(), voxels.max()
     if lowest < 0 or highest > LARGEST_LABEL:
         raise ScanError(
-            f"{path}: labels run from {lowest:g} to {highest:g}; 0 to {LARGEST_LABEL} was expected. Renumber them."
+            f"{path}: labels run from {lowest:g} to {highest:g}; 0 to {LARGEST_LABEL} was expected. "
+            "Renumber them."
         )
     return voxels.astype(np.uint8 if highest <= 255 else np.uint16)
 

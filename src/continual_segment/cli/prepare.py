@@ -1,0 +1,140 @@
+"""`conseg prepare`: a raw dataset becomes one that can be learned."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from continual_segment.data.prepare import PrepareConfig, PreparedDataset
+
+DEFAULT_PRESET = "laptop"
+
+DESCRIPTION = """\
+Check a dataset of CT scans with labels and prepare it for learning: every scan is turned to one orientation,
+resampled to one spacing, clipped to a window of Hounsfield units and stored so that patches are read quickly.
+Every case is checked first, and every problem of every case is listed at once.
+
+RAW is a folder in one of three layouts, which are told apart by themselves:
+  nnU-Net           dataset.json, imagesTr/<case>_0000.nii.gz, labelsTr/<case>.nii.gz
+  TotalSegmentator  <case>/ct.nii.gz, <case>/segmentations/<organ>.nii.gz
+  Decathlon         dataset.json that lists its files, imagesTr/<case>.nii.gz, labelsTr/<case>.nii.gz
+
+The raw dataset is only read. 20 % of the cases are kept for testing and a fifth of the others for validation;
+a case's name decides, so it stays where it is when cases are added."""
+
+EPILOG = """\
+examples:
+  conseg prepare Dataset101_Kidneys                     the first dataset of a new model
+  conseg prepare Dataset102_Larynx --model mymodel      a further one: prepared as that model needs it
+  conseg prepare Dataset101_Kidneys --spacing 3 1.5 1.5 -o kidneys_3mm
+
+Stop it with Ctrl-C and give the same command again: it goes on where it was. Given again later, it prepares
+only the cases that were added or changed."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "prepare",
+        help="check and prepare a dataset: nnU-Net, TotalSegmentator or Decathlon layout",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("raw", type=Path, metavar="RAW", help="folder of the raw dataset")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="OUT",
+        help="folder to write (default: RAW's name + _prepared, here)",
+    )
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--preset",
+        default=DEFAULT_PRESET,
+        metavar="NAME",
+        help=f"take spacing and window from a preset or a TOML file (default: {DEFAULT_PRESET})",
+    )
+    source.add_argument(
+        "-m",
+        "--model",
+        type=Path,
+        metavar="MODEL",
+        help="take them from the model that will learn this dataset",
+    )
+    parser.add_argument(
+        "--spacing",
+        type=float,
+        nargs=3,
+        metavar=("Z", "Y", "X"),
+        help="another spacing than the preset's, in millimetres",
+    )
+    parser.add_argument(
+        "--workers", type=_positive, metavar="N", help="processes to work with (default: one per core)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from continual_segment.data.prepare import prepare, stale_cases
+    from continual_segment.data.raw import RawDataset
+
+    config = _config(args)
+    raw = RawDataset.open(args.raw, check=False)
+    folder = args.output or Path(f"{raw.name}_prepared")
+    if stale_cases(raw, folder, config):  # checking reads every voxel: only when there is work to do
+        raw = RawDataset.open(args.raw, workers=args.workers)
+    dataset = prepare(raw, folder, config, args.workers)
+    for note in raw.notes:
+        print(f"Note: {note}")
+    _show(dataset)
+    learn = ["conseg", "learn", str(folder), "-m", str(args.model or "mymodel")]
+    if not args.model and args.preset != DEFAULT_PRESET:
+        learn += ["--preset", args.preset]
+    print(f"Next: {shlex.join(learn)}")
+    return 0
+
+
+def _config(args: argparse.Namespace) -> PrepareConfig:
+    from dataclasses import replace
+
+    from continual_segment.config import load_preset
+    from continual_segment.errors import ConfigError
+
+    if args.model and args.spacing:
+        raise ConfigError(
+            "--spacing: a model reads one spacing only, its own. Leave out --spacing or --model."
+        )
+    if args.model:
+        from continual_segment.model import Model
+
+        return Model.open(args.model).prepare
+    config = load_preset(args.preset).prepare
+    if not args.spacing:
+        return config
+    try:
+        return replace(config, spacing_mm=tuple(args.spacing))
+    except ValueError as error:
+        raise ConfigError(f"--spacing: {error}") from error
+
+
+def _show(dataset: PreparedDataset) -> None:
+    from continual_segment.data.prepared import SPLITS
+
+    counts = ", ".join(f"{len(dataset.case_names(split))} {split}" for split in SPLITS)
+    spacing = " x ".join(f"{size:g}" for size in dataset.config.spacing_mm)
+    print(
+        f"{dataset.name}: {len(dataset.splits)} cases ({counts}), {len(dataset.organs)} organs, "
+        f"{spacing} mm (z, y, x).\n"
+        f"Prepared in {dataset.folder}"
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"at least 1 was expected, not {text}")
+    return number
