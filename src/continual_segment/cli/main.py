@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 1 done with failures, 2 an error the user can mend, 130 stopped by Ctrl-C."""
     args = make_parser().parse_args(arguments)
     logging.basicConfig(level=logging.DEBUG if args.debug else logging.INFO, format="%(message)s")
-    for noisy in ("matplotlib", "PIL", "nibabel", "filelock"):
+    for noisy in ("matplotlib", "PIL", "nibabel", "filelock", "numexpr", "blosc2"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     keep_freed_memory()
     try:

@@ -19,17 +19,14 @@ from continual_segment.data.prepare import prepare_scan
 from continual_segment.data.prepared import normalise
 from continual_segment.data.resample import resample_labels, resample_scan
 from continual_segment.errors import ContinualSegmentError, ModelError, ScanError
-from continual_segment.files import read_scan, write_labels, write_scan
-from continual_segment.model import Model
+from continual_segment.files import FORMATS, is_scan_file, name_of_scan, read_scan, write_labels, write_scan
+from continual_segment.model import Model, OrganPack
 from continual_segment.organs import Organ, find_organ
 from continual_segment.segmentation.merge import highest_probability
 from continual_segment.segmentation.slabs import PackDecoder, count_windows, segment_slabs
 from continual_segment.volume import LabelMap, Volume
 
 log = logging.getLogger(__name__)
-
-SUFFIXES = (".nii.gz", ".nii")
-
 
 @dataclass(frozen=True)
 class SegmentConfig:
@@ -53,18 +50,23 @@ class Segmenter:
     """A model in memory, ready for any number of scans."""
 
     def __init__(
-        self, model: Model, organs: Sequence[str] | None = None, config: SegmentConfig | None = None
+        self,
+        model: Model,
+        organs: Sequence[str] | None = None,
+        packs: Sequence[str] | None = None,
+        config: SegmentConfig | None = None,
     ) -> None:
+        """`organs` and `packs` restrict what is looked for; packs without any such organ are not run."""
         self.config = config or SegmentConfig()
         self.prepare, self.window = model.prepare, model.window
-        self.organs = wanted_organs(model, organs)
+        chosen = [model.pack(name) for name in (model.pack_names if packs is None else packs)]
+        self.organs = wanted_organs(model.folder, chosen, organs)
+        ids = {organ.id for organ in self.organs}
         device = torch.device(self.config.device)
         self.encoder = model.load_encoder().to(device)
-        packs = [model.pack(name) for name in model.pack_names]
-        ids = {organ.id for organ in self.organs}
         self.packs = [
             PackDecoder(pack.decoder(), [organ.id for organ in pack.organs], device)
-            for pack in packs
+            for pack in chosen
             if ids & {organ.id for organ in pack.organs}
         ]
         if self.config.compile:
@@ -90,17 +92,17 @@ class Segmenter:
         return labels, resample_scan(replace(prepared, voxels=scores.astype(np.float32)), scan.grid)
 
 
-def wanted_organs(model: Model, names: Sequence[str] | None) -> list[Organ]:
-    """The organs asked for, or all the model knows, by id."""
-    known = model.organs
+def wanted_organs(folder: Path, packs: Sequence[OrganPack], names: Sequence[str] | None) -> list[Organ]:
+    """The organs asked for, or all the packs know, by id."""
+    known = {organ.name: organ for pack in packs for organ in pack.organs}
     if not known:
-        raise ModelError(f"{model.folder} has no packs. Add one with `conseg pack add` or `conseg learn`.")
+        raise ModelError(f"{folder} has no packs. Add one with `conseg pack add` or `conseg learn`.")
     if names is None:
         return sorted(known.values(), key=lambda organ: organ.id)
     wanted = {find_organ(name).name: name for name in names}
     if unknown := [given for name, given in wanted.items() if name not in known]:
         raise ModelError(
-            f"{model.folder} does not know {', '.join(unknown)}. It knows {', '.join(sorted(known))}."
+            f"{folder} does not know {', '.join(unknown)}. It knows {', '.join(sorted(known))}."
         )
     return sorted((known[name] for name in wanted), key=lambda organ: organ.id)
 
@@ -119,15 +121,15 @@ def segment(
     """
     model = model if isinstance(model, Model) else Model.open(model)
     jobs = dict(list_jobs(source, output))
-    segmenter = Segmenter(model, organs, config)
+    segmenter = Segmenter(model, organs, config=config)
     failures = {}
     for scan, target in jobs.items():
         try:
-            labels, score = segmenter(read_scan(scan), title=case_name(scan))
+            labels, score = segmenter(read_scan(scan), title=case_of(scan))
             target.parent.mkdir(parents=True, exist_ok=True)
             write_labels(target, labels)
             if scores:
-                write_scan(target.with_name(f"{case_name(target)}_score.nii.gz"), score)
+                write_scan(target.with_name(f"{case_of(target)}_score.nii.gz"), score)
         except (ContinualSegmentError, OSError, MemoryError) as error:  # one bad scan must not stop a night's batch
             failures[str(scan)] = str(error)
             log.error("%s", error)
@@ -139,19 +141,15 @@ def list_jobs(source: Path, output: Path) -> Iterator[tuple[Path, Path]]:
     if not source.exists():
         raise ScanError(f"{source}: no such file or folder.")
     if source.is_file():
-        into_file = output.name.endswith(SUFFIXES)
-        yield source, output if into_file else output / f"{case_name(source)}.nii.gz"
+        yield source, output if is_scan_file(output) else output / f"{case_of(source)}.nii.gz"
         return
-    scans = sorted(path for path in source.iterdir() if path.name.endswith(SUFFIXES))
+    scans = sorted(path for path in source.iterdir() if is_scan_file(path))
     if not scans:
-        raise ScanError(f"{source}: no scan in this folder. Scans end in {' or '.join(SUFFIXES)}.")
+        raise ScanError(f"{source}: no scan in this folder. Scans end in {' or '.join(FORMATS)}.")
     for scan in scans:
-        yield scan, output / f"{case_name(scan)}.nii.gz"
+        yield scan, output / f"{case_of(scan)}.nii.gz"
 
 
-def case_name(path: Path) -> str:
-    """The file's name without suffix and without nnU-Net's channel number."""
-    name = path.name
-    for suffix in SUFFIXES:
-        name = name.removesuffix(suffix)
-    return name.removesuffix("_0000")
+def case_of(path: Path) -> str:
+    """The scan's name without nnU-Net's channel number."""
+    return name_of_scan(path).removesuffix("_0000")

@@ -1,0 +1,137 @@
+"""The demo's report: one HTML file with everything in it, to be opened anywhere."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from continual_segment.evaluation.forgetting import StepForgetting, all_scores, forgetting
+from continual_segment.evaluation.pictures import three_planes
+from continual_segment.evaluation.scores import Evaluation
+from continual_segment.files.atomic import write_bytes, write_json, write_text
+from continual_segment.files.label_table import label_colour
+from continual_segment.model import Model, OrganPack, Verification
+from continual_segment.networks import true_count
+from continual_segment.organs import find_organ
+from continual_segment.training.history import curves_png
+from continual_segment.volume import LabelMap, Volume
+
+
+@dataclass(frozen=True, eq=False)
+class StepScores:
+    """What one step added and how every dataset learned by then fares after it."""
+
+    name: str
+    pack: OrganPack
+    seconds: float
+    alone: dict[str, Evaluation]
+    """Per dataset, the scores of its own pack, computed after this step."""
+    merged: dict[str, Evaluation]
+    """The same with all packs installed by then."""
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """One held-out scan to look at."""
+
+    dataset: str
+    case: str
+    scan: Volume
+    truth: LabelMap
+    own: LabelMap
+    """What the dataset's pack says."""
+    merged: LabelMap
+    """What all packs together say."""
+
+    @cached_property
+    def picture(self) -> bytes:
+        columns = [("scan", None), ("truth", self.truth), ("its pack", self.own), ("all packs", self.merged)]
+        return three_planes(self.scan, columns)
+
+
+@dataclass(frozen=True, eq=False)
+class DemoResult:
+    """All a report shows."""
+
+    model: Path
+    steps: list[StepScores]
+    examples: list[Example]
+    histories: dict[str, list[dict[str, float]]]
+    verification: Verification
+    seconds: float
+    commands: list[str]
+
+    @property
+    def dice(self) -> list[dict[str, float]]:
+        """Mean Dice per step and dataset, of each dataset's own pack."""
+        return [{name: found.mean.dice for name, found in step.alone.items()} for step in self.steps]
+
+    @property
+    def forgetting(self) -> list[StepForgetting]:
+        return forgetting(self.dice)
+
+
+def write_report(folder: Path, result: DemoResult) -> Path:
+    """Write report.html, the pictures in it, and scores.json; return the report's path."""
+    for example in result.examples:
+        write_bytes(folder / f"{example.dataset}.png", example.picture)
+    write_json(folder / "scores.json", as_data(result))
+    page = Environment(
+        loader=PackageLoader("continual_segment", "evaluation"), autoescape=True, undefined=StrictUndefined
+    ).get_template("report.html")
+    path = folder / "report.html"
+    write_text(path, page.render(**content(result)))
+    return path
+
+
+def content(result: DemoResult) -> dict[str, Any]:
+    """What the page's template names."""
+    model = Model.open(result.model)
+    encoder = model.load_encoder()
+    last = result.steps[-1]
+    return {
+        "result": result,
+        "model": model,
+        "encoder_parameters": true_count(encoder),
+        "organs": sorted(model.organs.values(), key=lambda organ: organ.id),
+        "all_scores": all_scores({name: dices(found) for name, found in last.merged.items()}),
+        "pack_bytes": {name: model.pack_path(name).stat().st_size for name in model.pack_names},
+        "curves": {name: embedded(curves_png(rows)) for name, rows in result.histories.items()},
+        "pictures": {example.dataset: embedded(example.picture) for example in result.examples},
+        "colour": lambda name: "rgb({:.0f} {:.0f} {:.0f})".format(
+            *(255 * part for part in label_colour(find_organ(name).id))
+        ),
+    }
+
+
+def dices(found: Evaluation) -> dict[str, float]:
+    return {organ.name: organ.dice for organ in found.organs}
+
+
+def as_data(result: DemoResult) -> dict[str, Any]:
+    """The report's numbers, for programs."""
+    return {
+        "seconds": round(result.seconds, 1),
+        "verified": result.verification.good,
+        "steps": [
+            {
+                "name": step.name,
+                "seconds": round(step.seconds, 1),
+                "alone": {name: json.loads(found.to_json()) for name, found in step.alone.items()},
+                "merged": {name: json.loads(found.to_json()) for name, found in step.merged.items()},
+            }
+            for step in result.steps
+        ],
+        "forgetting": [{"step": row.step, "relative": row.mean_relative} for row in result.forgetting],
+    }
+
+
+def embedded(png: bytes) -> str:
+    """A picture as an address inside the page."""
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
