@@ -28,7 +28,7 @@ _HOMES = {
     "verify": "model",
 }
 
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

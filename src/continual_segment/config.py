@@ -38,13 +38,20 @@ class ExperimentConfig:
     """Training in every later step."""
     segment: SegmentConfig
 
+    def __post_init__(self) -> None:
+        self.network.check_window(self.patches.size)
+
     @property
     def learn(self) -> LearnConfig:
         return LearnConfig(self.network, self.patches, self.augment, self.first, self.later)
 
     def on(self, **settings: Any) -> ExperimentConfig:
         """The same experiment with other settings of all training: device, precision, workers, ..."""
-        return replace(self, first=replace(self.first, **settings), later=replace(self.later, **settings))
+        try:
+            first, later = replace(self.first, **settings), replace(self.later, **settings)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        return replace(self, first=first, later=later)
 
 
 def load_preset(name: str) -> ExperimentConfig:
@@ -60,7 +67,7 @@ def load_preset(name: str) -> ExperimentConfig:
 def read_config(path: Any) -> ExperimentConfig:
     try:
         tables = tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not TOML ({error}).") from error
     rooms = {
         "prepare": PrepareConfig,
@@ -73,15 +80,21 @@ def read_config(path: Any) -> ExperimentConfig:
     }
     if unknown := sorted(set(tables) - set(rooms)):
         raise ConfigError(f"{path}: no table is called [{unknown[0]}]. Tables: {', '.join(rooms)}.")
-    if missing := [name for name in ("prepare", "network", "patches", "first", "later") if name not in tables]:
+    if missing := [
+        name for name in ("prepare", "network", "patches", "first", "later") if name not in tables
+    ]:
         raise ConfigError(f"{path}: the table [{missing[0]}] is missing.")
-    return ExperimentConfig(
-        **{name: fill(room, tables.get(name, {}), f"{path}: [{name}]") for name, room in rooms.items()}
-    )
+    filled = {name: fill(room, tables.get(name, {}), f"{path}: [{name}]") for name, room in rooms.items()}
+    try:
+        return ExperimentConfig(**filled)
+    except ValueError as error:
+        raise ConfigError(f"{path}: [patches] and [network] do not fit. {error}") from error
 
 
 def fill(room: type, table: dict[str, Any], where: str) -> Any:
     """The dataclass with the table's values; lists become tuples."""
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where} is a table of settings, not {table!r}.")
     known = [item.name for item in fields(room)]
     if unknown := sorted(set(table) - set(known)):
         raise ConfigError(f"{where} has no setting '{unknown[0]}'. Its settings: {', '.join(known)}.")

@@ -20,4 +20,6 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # other systems, other libc
         return False
-    return bool(mallopt(M_MMAP_THRESHOLD, LARGEST_FROM_HEAP)) and bool(mallopt(M_TRIM_THRESHOLD, LARGEST_KEPT))
+    return bool(mallopt(M_MMAP_THRESHOLD, LARGEST_FROM_HEAP)) and bool(
+        mallopt(M_TRIM_THRESHOLD, LARGEST_KEPT)
+    )

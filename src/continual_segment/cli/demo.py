@@ -13,7 +13,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "demo",
         help="learn four phantom datasets and write a report, in minutes",
         description="Make four phantom CT datasets, learn them one after the other, segment held-out scans after "
-        "every step, and write OUT/report.html with pictures, scores, forgetting and the commands behind them.",
+        "every step, and write OUT/report.html with pictures, scores, forgetting and the commands behind them. Stopped, "
+        "it goes on where it was when the command is given again.",
     )
     parser.add_argument("-o", "--out", type=Path, default=Path("demo"), metavar="OUT", help="folder (default: demo)")
     parser.add_argument("--cases", type=int, default=20, metavar="N", help="patients per dataset (default: 20)")
@@ -23,9 +24,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from continual_segment.config import load_preset
     from continual_segment.demo import demo
 
-    report = demo(args.out, load_preset(args.preset), args.cases, seed=args.seed, preset=args.preset)
+    report = demo(args.out, args.preset, args.cases, seed=args.seed)
     print(f"Open {report} in a browser.")
     return 0

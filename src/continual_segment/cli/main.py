@@ -18,9 +18,10 @@ VERBS = (demo, phantom, prepare, learn, pack, verify, segment, evaluate)
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="conseg",
-        description="One frozen CT encoder, many small organ packs: add, share and remove organs; nothing already "
-        "learned ever changes.",
-        epilog="With your own data: prepare, learn, verify, segment, evaluate. `conseg VERB --help` explains each.",
+        description="One frozen CT encoder, many small organ packs: add, share and remove organs; nothing "
+        "already learned ever changes.",
+        epilog="With your own data: prepare, learn, verify, segment, evaluate. `conseg VERB --help` explains "
+        "each.",
     )
     parser.add_argument("--version", action="version", version=f"conseg {__version__}")
     parser.add_argument("--debug", action="store_true", help="show tracebacks and debug messages")
@@ -50,6 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `conseg ... | head` is no error
         sys.stderr.close()
         return 0
+    except OSError as error:  # a full disk, a folder without rights: nothing a traceback explains better
+        if args.debug:
+            raise
+        print(f"conseg {args.verb}: {error}. Mend it and give the same command again.", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

@@ -26,5 +26,20 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1, mps (default: the preset's)")
 
 
+def check_device(name: str) -> None:
+    """Raise where this machine, or this torch, has no such device."""
+    import torch
+
+    from continual_segment.errors import ConfigError
+
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ConfigError(
+            f"'{name}' cannot be computed on here ({reason}). --device cpu always works."
+        ) from error
+
+
 def add_workers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one per core)")

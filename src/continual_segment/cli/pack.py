@@ -12,8 +12,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "pack",
         help="list, add, remove, export or show organ packs",
-        description="A pack is one file with all that one learning step added. It fits every model with the same "
-        "encoder, in any order, and can be taken away without a trace.",
+        description="A pack is one file with all that one learning step added. It fits every model with the "
+        "same encoder, in any order, and can be taken away without a trace.",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
@@ -35,11 +35,15 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     exported = actions.add_parser("export", help="copy a pack out, to share it")
     exported.add_argument("name", metavar="NAME")
     add_model(exported)
-    exported.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="the .pack file to write")
+    exported.add_argument(
+        "-o", "--out", type=Path, required=True, metavar="FILE", help="the .pack file to write"
+    )
     exported.set_defaults(run=run_export)
 
     info = actions.add_parser("info", help="what a pack holds and how it was trained, as JSON")
-    info.add_argument("pack", metavar="NAME_OR_FILE", help="a pack of the model given with -m, or a .pack file")
+    info.add_argument(
+        "pack", metavar="NAME_OR_FILE", help="a pack of the model given with -m, or a .pack file"
+    )
     info.add_argument("-m", "--model", type=Path, metavar="FOLDER", help="the model folder")
     info.set_defaults(run=run_info)
 

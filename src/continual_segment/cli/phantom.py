@@ -12,8 +12,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "phantom",
         help="write synthetic CT datasets with known truth",
-        description="Write phantom CT scans and their labels in nnU-Net's raw layout. The same seed gives the same "
-        "bytes.",
+        description="Write phantom CT scans and their labels in nnU-Net's raw layout. The same seed gives "
+        "the same bytes.",
         epilog="Example: conseg phantom raw --dataset totalseg --cases 20; then: conseg prepare "
         "raw/Dataset901_totalseg --preset demo",
     )
@@ -26,7 +26,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "esophagus: one shared organ in patients with a tumour",
     )
     parser.add_argument("--cases", type=int, default=20, metavar="N", help="number of patients (default: 20)")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="another seed, other patients (default: 0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="another seed, other patients (default: 0)"
+    )
     parser.add_argument(
         "--spacing", type=float, nargs=3, default=(4.0, 4.0, 4.0), metavar=("Z", "Y", "X"),
         help="voxel size in mm (default: 4 4 4)",

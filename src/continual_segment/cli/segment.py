@@ -5,26 +5,40 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from continual_segment.cli.options import add_device, add_model
+from continual_segment.cli.options import add_device, add_model, check_device
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "segment",
         help="segment a scan or a folder of scans",
-        description="Write one label map per scan, on the scan's own grid, with organ names in its header. In a "
-        "folder, a scan that fails is reported at the end and the others are segmented all the same (exit code 1).",
+        description="Write one label map per scan, on the scan's own grid, with organ names in its header. "
+        "In a folder, a scan that fails is reported at the end and the others are segmented all the same "
+        "(exit code 1).",
         epilog="Example: conseg segment scans/ -m mymodel -o results/ --organs liver,kidney_left",
     )
-    parser.add_argument("source", type=Path, metavar="SCAN_OR_FOLDER", help="a NIfTI file, or a folder of them")
+    parser.add_argument(
+        "source", type=Path, metavar="SCAN_OR_FOLDER", help="a NIfTI file, or a folder of them"
+    )
     add_model(parser)
     parser.add_argument(
-        "-o", "--out", type=Path, required=True, metavar="OUT", help="a folder, or for one scan a .nii.gz file"
+        "-o",
+        "--out",
+        type=Path,
+        required=True,
+        metavar="OUT",
+        help="a folder, or for one scan a .nii.gz file",
     )
-    parser.add_argument("--organs", metavar="A,B", help="only these organs; packs without any of them are not run")
+    parser.add_argument(
+        "--organs", metavar="A,B", help="only these organs; packs without any of them are not run"
+    )
     parser.add_argument("--scores", action="store_true", help="also write each voxel's winning probability")
-    parser.add_argument("--overlap", type=float, metavar="SHARE", help="of neighbouring windows (default: 0.5)")
-    parser.add_argument("--compile", action="store_true", default=None, help="run networks through torch.compile")
+    parser.add_argument(
+        "--overlap", type=float, metavar="SHARE", help="of neighbouring windows (default: 0.5)"
+    )
+    parser.add_argument(
+        "--compile", action="store_true", default=None, help="run networks through torch.compile"
+    )
     add_device(parser)
     parser.set_defaults(run=run)
 
@@ -35,10 +49,15 @@ def run(args: argparse.Namespace) -> int:
 
     names = ("overlap", "compile", "device")
     try:
-        config = SegmentConfig(**{name: getattr(args, name) for name in names if getattr(args, name) is not None})
+        config = SegmentConfig(
+            **{name: getattr(args, name) for name in names if getattr(args, name) is not None}
+        )
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    organs = [name.strip() for name in args.organs.split(",") if name.strip()] if args.organs else None
+    check_device(config.device)
+    organs = (
+        [name.strip() for name in args.organs.split(",") if name.strip()] if args.organs is not None else None
+    )
     failures = segment(args.source, args.model, args.out, organs, config, args.scores)
     if failures:
         print(f"{len(failures)} failed:")

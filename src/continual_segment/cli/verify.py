@@ -10,9 +10,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "verify",
         help="prove that every organ learned earlier is unchanged",
-        description="Check every part of a model against the fingerprints taken when it was made: file bytes, "
-        "weights, and outputs on a made-up probe volume. Needs no scan. Exits 1 and names the part where anything "
-        "differs.",
+        description="Check every part of a model against the fingerprints taken when it was made: file "
+        "bytes, weights, and outputs on a made-up probe volume. Needs no scan. Exits 1 and names the part "
+        "where anything differs.",
     )
     parser.add_argument("model", type=Path, metavar="MODEL", help="the model folder")
     parser.set_defaults(run=run)

@@ -1,9 +1,10 @@
-"""The demo's report: one HTML file with everything in it, to be opened anywhere."""
+"""The report of a continual run: one HTML file with everything in it, to be opened anywhere."""
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +30,6 @@ class StepScores:
 
     name: str
     pack: OrganPack
-    seconds: float
     alone: dict[str, Evaluation]
     """Per dataset, the scores of its own pack, computed after this step."""
     merged: dict[str, Evaluation]
@@ -56,7 +56,7 @@ class Example:
 
 
 @dataclass(frozen=True, eq=False)
-class DemoResult:
+class Report:
     """All a report shows."""
 
     model: Path
@@ -65,7 +65,6 @@ class DemoResult:
     histories: dict[str, list[dict[str, float]]]
     verification: Verification
     seconds: float
-    commands: list[str]
 
     @property
     def dice(self) -> list[dict[str, float]]:
@@ -77,8 +76,11 @@ class DemoResult:
         return forgetting(self.dice)
 
 
-def write_report(folder: Path, result: DemoResult) -> Path:
-    """Write report.html, the pictures in it, and scores.json; return the report's path."""
+def write_report(folder: Path, result: Report, commands: Sequence[str]) -> Path:
+    """Write report.html, the pictures in it, and scores.json; return the report's path.
+
+    `commands` are those that led to it.
+    """
     for example in result.examples:
         write_bytes(folder / f"{example.dataset}.png", example.picture)
     write_json(folder / "scores.json", as_data(result))
@@ -86,11 +88,11 @@ def write_report(folder: Path, result: DemoResult) -> Path:
         loader=PackageLoader("continual_segment", "evaluation"), autoescape=True, undefined=StrictUndefined
     ).get_template("report.html")
     path = folder / "report.html"
-    write_text(path, page.render(**content(result)))
+    write_text(path, page.render(**content(result), commands=commands))
     return path
 
 
-def content(result: DemoResult) -> dict[str, Any]:
+def content(result: Report) -> dict[str, Any]:
     """What the page's template names."""
     model = Model.open(result.model)
     encoder = model.load_encoder()
@@ -114,7 +116,7 @@ def dices(found: Evaluation) -> dict[str, float]:
     return {organ.name: organ.dice for organ in found.organs}
 
 
-def as_data(result: DemoResult) -> dict[str, Any]:
+def as_data(result: Report) -> dict[str, Any]:
     """The report's numbers, for programs."""
     return {
         "seconds": round(result.seconds, 1),
@@ -122,7 +124,7 @@ def as_data(result: DemoResult) -> dict[str, Any]:
         "steps": [
             {
                 "name": step.name,
-                "seconds": round(step.seconds, 1),
+                "seconds": result.histories[step.name][-1]["seconds"],
                 "alone": {name: json.loads(found.to_json()) for name, found in step.alone.items()},
                 "merged": {name: json.loads(found.to_json()) for name, found in step.merged.items()},
             }

@@ -25,6 +25,7 @@ from continual_segment.errors import DatasetError, ModelError
 from continual_segment.learning.decoder import PatchSource, train_decoder
 from continual_segment.model import Model, OrganPack
 from continual_segment.model.model import encoder_fingerprint
+from continual_segment.model.pack import check_name
 from continual_segment.networks import (
     Decoder,
     DecoderPlan,
@@ -67,6 +68,7 @@ def learn(
     `anomalies` names the diseases in the training scans. A stopped run goes on where it was.
     """
     name = name or dataset.name
+    check_name(name)  # before the hours of training, not after
     check_splits(dataset)
     model = open_for(dataset, folder, name) if folder.exists() else None
     settings = config.later if model else config.first
@@ -104,8 +106,8 @@ def check_splits(dataset: PreparedDataset) -> None:
     for split in ("train", "validation"):
         if not dataset.case_names(split):
             raise DatasetError(
-                f"{dataset.folder}: no case falls into the {split} split. Learning needs three cases at least: add "
-                "scans to the raw dataset and prepare it again."
+                f"{dataset.folder}: no case falls into the {split} split. Learning needs three cases at "
+                "least: add scans to the raw dataset and prepare it again."
             )
 
 
@@ -114,14 +116,15 @@ def open_for(dataset: PreparedDataset, folder: Path, name: str) -> Model:
     model = Model.open(folder)
     if name in model.pack_names:
         raise ModelError(
-            f"{folder} has a pack '{name}' already. Nothing learned is overwritten: give another --name, or remove "
-            f"it first with `conseg pack remove {name} -m {folder}`."
+            f"{folder} has a pack '{name}' already. Nothing learned is overwritten: give another --name, or "
+            f"remove it first with `conseg pack remove {name} -m {folder}`."
         )
     if dataset.config != model.prepare:
         raise DatasetError(
-            f"{dataset.folder} was prepared with {dataset.config}, the encoder of {folder} reads {model.prepare}. "
-            f"Prepare the raw dataset again with `conseg prepare RAW --model {folder}`."
+            f"{dataset.folder} was prepared with {dataset.config}, the encoder of {folder} reads "
+            f"{model.prepare}. Prepare the raw dataset again with `conseg prepare RAW --model {folder}`."
         )
+    model.check_organs(name, dataset.organs)
     return model
 
 

@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -96,24 +96,26 @@ class Model:
         path = folder / DESCRIPTION
         try:
             described = json.loads(path.read_text())
-        except FileNotFoundError as error:
-            what = "is no model folder (no model.json in it)" if folder.exists() else "does not exist"
-            raise ModelError(f"{folder} {what}. `conseg learn DATASET -m {folder}` makes a model.") from error
-        except json.JSONDecodeError as error:
-            raise ModelError(f"{path} is damaged ({error}). Restore the model from a copy.") from error
-        if described.get("format") != FORMAT:
-            raise ModelError(
-                f"{path}: a model of format {described.get('format')}; this version reads format {FORMAT}. "
-                "Update continual-segment."
+            if described["format"] != FORMAT:
+                raise ModelError(
+                    f"{path}: a model of format {described['format']}; this version reads format {FORMAT}. "
+                    "Update continual-segment."
+                )
+            return cls(
+                folder=folder,
+                network=network_from_json(described["network"]),
+                prepare=PrepareConfig(**{key: tuple(value) for key, value in described["prepare"].items()}),
+                window=tuple(described["window"]),
+                encoder_fingerprint=described["encoder_fingerprint"],
+                files=dict(described["files"]),
             )
-        return cls(
-            folder=folder,
-            network=network_from_json(described["network"]),
-            prepare=PrepareConfig(**{key: tuple(value) for key, value in described["prepare"].items()}),
-            window=tuple(described["window"]),
-            encoder_fingerprint=described["encoder_fingerprint"],
-            files=described["files"],
-        )
+        except (FileNotFoundError, NotADirectoryError) as error:
+            what = "is no model folder (no model.json in it)" if folder.exists() else "does not exist"
+            raise ModelError(
+                f"{folder} {what}. `conseg learn DATASET -m NEW_FOLDER` makes a model."
+            ) from error
+        except (KeyError, TypeError, ValueError) as error:  # a JSONDecodeError is a ValueError
+            raise ModelError(f"{path} is damaged ({error!r}). Restore the model from a copy.") from error
 
     @property
     def pack_names(self) -> tuple[str, ...]:
@@ -131,7 +133,9 @@ class Model:
         try:
             encoder.load_state_dict(load_file(path))
         except (OSError, SafetensorError, RuntimeError) as error:
-            raise ModelError(f"{path} is missing or damaged ({error}). Restore the model from a copy.") from error
+            raise ModelError(
+                f"{path} is missing or damaged ({error}). Restore the model from a copy."
+            ) from error
         if encoder_fingerprint(encoder, self.prepare) != self.encoder_fingerprint:
             raise ModelError(
                 f"{path}: these are not the weights the model was made with. Restore the model from a copy."
@@ -174,20 +178,24 @@ class Model:
     def _check_fits(self, pack: OrganPack) -> None:
         if pack.encoder_fingerprint != self.encoder_fingerprint:
             raise ModelError(
-                f"Pack '{pack.name}' was trained on another encoder ({pack.encoder_fingerprint[:12]}) than that of "
-                f"{self.folder} ({self.encoder_fingerprint[:12]}). Packs fit the encoder they were trained on: "
-                "get one for this encoder, or learn its dataset here."
+                f"Pack '{pack.name}' was trained on another encoder ({pack.encoder_fingerprint[:12]}) than "
+                f"that of {self.folder} ({self.encoder_fingerprint[:12]}). Packs fit the encoder they were "
+                "trained on: get one for this encoder, or learn its dataset here."
             )
         if pack.name in self.pack_names:
             raise ModelError(
-                f"{self.folder} has a pack '{pack.name}' already. Nothing learned is overwritten: choose another "
-                "name, or remove the old pack first."
+                f"{self.folder} has a pack '{pack.name}' already. Nothing learned is overwritten: choose "
+                "another name, or remove the old pack first."
             )
+        self.check_organs(pack.name, pack.organs)
+
+    def check_organs(self, pack: str, organs: Sequence[Organ]) -> None:
+        """Raise where an organ of a new pack has the id of another organ here."""
         ours = {organ.id: organ.name for organ in self.organs.values()}
-        for organ in pack.organs:
+        for organ in organs:
             if ours.get(organ.id, organ.name) != organ.name:
                 raise ModelError(
-                    f"Pack '{pack.name}' calls organ {organ.id} '{organ.name}', which is '{ours[organ.id]}' in "
+                    f"Pack '{pack}' calls organ {organ.id} '{organ.name}', which is '{ours[organ.id]}' in "
                     f"{self.folder}. Rename the organ in the dataset and learn it anew."
                 )
 
@@ -207,8 +215,8 @@ class Model:
                 yield Model.open(self.folder)
         except Timeout as error:
             raise ModelError(
-                f"{self.folder}: another process has been changing this model for 30 seconds. Wait for it, then "
-                "give the command again."
+                f"{self.folder}: another process has been changing this model for 30 seconds. Wait for it, "
+                "then give the command again."
             ) from error
 
 

@@ -62,8 +62,7 @@ class OrganPack:
     """How it was trained: settings, data size, validation scores. No patient data."""
 
     def __post_init__(self) -> None:
-        if not NAME.fullmatch(self.name):
-            raise ModelError(f"A pack is named with letters, digits, '_', '-' and '.', not {self.name!r}.")
+        check_name(self.name)
 
     @classmethod
     def of(
@@ -158,13 +157,22 @@ class OrganPack:
                 card=described["card"],
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ModelError(f"{path}: the pack's description is damaged ({error!r}). Get the pack anew.") from error
+            raise ModelError(
+                f"{path}: the pack's description is damaged ({error!r}). Get the pack anew."
+            ) from error
         if pack.fingerprint != described["fingerprint"]:
             raise ModelError(
                 f"{path}: the weights of pack '{pack.name}' are not those it was made with "
-                f"(fingerprint {pack.fingerprint[:12]}, expected {described['fingerprint'][:12]}). Get the pack anew."
+                f"(fingerprint {pack.fingerprint[:12]}, expected {described['fingerprint'][:12]}). "
+                "Get the pack anew."
             )
         return pack
+
+
+def check_name(name: str) -> None:
+    """Raise where a pack cannot be called so: names are file names on every system."""
+    if not NAME.fullmatch(name):
+        raise ModelError(f"A pack is named with letters, digits, '_', '-' and '.', not {name!r}.")
 
 
 def network_from_json(data: dict[str, Any]) -> NetworkConfig:
@@ -185,7 +193,9 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tenso
     except FileNotFoundError as error:
         raise ModelError(f"{path}: no such pack file.") from error
     except (SafetensorError, KeyError, json.JSONDecodeError, OSError) as error:
-        raise ModelError(f"{path}: this is no organ pack, or a damaged one ({error}). Get the pack anew.") from error
+        raise ModelError(
+            f"{path}: this is no organ pack, or a damaged one ({error}). Get the pack anew."
+        ) from error
     if described.get("format") != FORMAT:
         raise ModelError(
             f"{path}: a pack of format {described.get('format')}; this version reads format {FORMAT}. "

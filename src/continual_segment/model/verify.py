@@ -41,7 +41,8 @@ class Verification:
 
     def __str__(self) -> str:
         return "\n".join(
-            f"{'ok  ' if finding.good else 'FAIL'} {finding.part}: {finding.sentence}" for finding in self.findings
+            f"{'ok  ' if finding.good else 'FAIL'} {finding.part}: {finding.sentence}"
+            for finding in self.findings
         )
 
 
@@ -94,6 +95,7 @@ def check_outputs(pack: OrganPack, encoder: GeneralEncoder) -> tuple[bool, str]:
         return False, f"but its outputs differ by {difference:.2g} from those it was made with."
     if torch.isfinite(torch.tensor(difference)) and difference <= TOLERANCE:
         return True, (
-            f"outputs equal within {difference:.1g} (made with {pack.probe_environment}, which rounds differently)"
+            f"outputs equal within {difference:.1g} (made with {pack.probe_environment}, which rounds "
+            "differently)"
         )
     return False, f"but its outputs differ by {difference:.2g} from those it was made with."

@@ -17,7 +17,8 @@ class ConvBlock(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, kernel: Kernel, stride: Kernel = (1, 1, 1)) -> None:
         super().__init__()
-        padding = tuple(size // 2 for size in kernel)
+        z, y, x = kernel
+        padding = (z // 2, y // 2, x // 2)
         self.conv = nn.Conv3d(inputs, outputs, kernel, stride, padding)
         self.norm = nn.InstanceNorm3d(outputs, affine=True)
         self.nonlin = nn.LeakyReLU(0.01, inplace=True)

@@ -7,6 +7,7 @@ Out: logits (batch, organ, z, y, x), channel 0 background; with deep supervision
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.network, self.plan, self.organs = network, plan, organs
         widths = network.features[::-1]  # deepest first, as the blocks
-        pairs = list(zip(widths[:-1], widths[1:], strict=True))
+        pairs = list(pairwise(widths))
         strides = network.strides[:0:-1]
         self.transpconvs = nn.ModuleList(
             nn.ConvTranspose3d(deep, width, stride, stride)

@@ -42,7 +42,7 @@ class DecoderPlan:
     @classmethod
     def nnunet(cls, network: NetworkConfig) -> DecoderPlan:
         """nnU-Net's own decoder: each block takes the kernel of the encoder stage it meets."""
-        return cls(("nnunet",) * (len(network.features) - 1))
+        return cls(tuple("nnunet" for _ in network.features[1:]))
 
     def block_kernels(self, network: NetworkConfig) -> list[tuple[Kernel, ...]]:
         """Per block, deepest first, the convolutions that one step of the block is made of."""

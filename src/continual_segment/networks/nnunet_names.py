@@ -22,6 +22,4 @@ def split_nnunet_state(network_weights: Mapping[str, Tensor]) -> tuple[State, St
 
 
 def _below(prefix: str, state: Mapping[str, Tensor]) -> State:
-    return {
-        name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)
-    }
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}

@@ -7,7 +7,7 @@ reads the same features; where packs meet, `merge` decides.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,12 +21,13 @@ from continual_segment.data.resample import resample_labels, resample_scan
 from continual_segment.errors import ContinualSegmentError, ModelError, ScanError
 from continual_segment.files import FORMATS, is_scan_file, name_of_scan, read_scan, write_labels, write_scan
 from continual_segment.model import Model, OrganPack
-from continual_segment.organs import Organ, find_organ
+from continual_segment.organs import Organ, canonical_name
 from continual_segment.segmentation.merge import highest_probability
 from continual_segment.segmentation.slabs import PackDecoder, count_windows, segment_slabs
 from continual_segment.volume import LabelMap, Volume
 
 log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class SegmentConfig:
@@ -78,15 +79,21 @@ class Segmenter:
         """Labels and scores (the winner's probability) on the scan's grid."""
         prepared = prepare_scan(scan, self.prepare)
         voxels = normalise(prepared.voxels, self.prepare.window_hu)
-        windows = count_windows(np.maximum(voxels.shape, self.window), self.window, self.config.overlap)
+        windows = count_windows(voxels.shape, self.window, self.config.overlap)
         with tqdm(
             total=windows, desc=title, unit="window", disable=not self.config.progress, leave=False
         ) as bar:
             organs, scores = segment_slabs(
-                voxels, self.encoder, self.packs, self.window, self.config.overlap, highest_probability, bar.update
+                voxels,
+                self.encoder,
+                self.packs,
+                self.window,
+                self.config.overlap,
+                highest_probability,
+                bar.update,
             )
-        ids = np.array([organ.id for organ in self.organs])
-        organs[~np.isin(organs, ids)] = 0  # a pack may know more organs than were asked for
+        unwanted = ~np.isin(organs, [organ.id for organ in self.organs])
+        organs[unwanted] = scores[unwanted] = 0  # a pack may know more organs than were asked for
         names = {organ.id: organ.name for organ in self.organs}
         labels = resample_labels(LabelMap(organs, prepared.grid, names), scan.grid)
         return labels, resample_scan(replace(prepared, voxels=scores.astype(np.float32)), scan.grid)
@@ -99,11 +106,11 @@ def wanted_organs(folder: Path, packs: Sequence[OrganPack], names: Sequence[str]
         raise ModelError(f"{folder} has no packs. Add one with `conseg pack add` or `conseg learn`.")
     if names is None:
         return sorted(known.values(), key=lambda organ: organ.id)
-    wanted = {find_organ(name).name: name for name in names}
+    wanted = {canonical_name(name): name for name in names}
+    if not wanted:
+        raise ModelError(f"No organ was asked for. {folder} knows {', '.join(sorted(known))}.")
     if unknown := [given for name, given in wanted.items() if name not in known]:
-        raise ModelError(
-            f"{folder} does not know {', '.join(unknown)}. It knows {', '.join(sorted(known))}."
-        )
+        raise ModelError(f"{folder} does not know {', '.join(unknown)}. It knows {', '.join(sorted(known))}.")
     return sorted((known[name] for name in wanted), key=lambda organ: organ.id)
 
 
@@ -121,6 +128,7 @@ def segment(
     """
     model = model if isinstance(model, Model) else Model.open(model)
     jobs = dict(list_jobs(source, output))
+    refuse_shared_targets(jobs)
     segmenter = Segmenter(model, organs, config=config)
     failures = {}
     for scan, target in jobs.items():
@@ -130,7 +138,11 @@ def segment(
             write_labels(target, labels)
             if scores:
                 write_scan(target.with_name(f"{case_of(target)}_score.nii.gz"), score)
-        except (ContinualSegmentError, OSError, MemoryError) as error:  # one bad scan must not stop a night's batch
+        except (
+            ContinualSegmentError,
+            OSError,
+            MemoryError,
+        ) as error:  # one bad scan must not stop a night's batch
             failures[str(scan)] = str(error)
             log.error("%s", error)
     return failures
@@ -148,6 +160,15 @@ def list_jobs(source: Path, output: Path) -> Iterator[tuple[Path, Path]]:
         raise ScanError(f"{source}: no scan in this folder. Scans end in {' or '.join(FORMATS)}.")
     for scan in scans:
         yield scan, output / f"{case_of(scan)}.nii.gz"
+
+
+def refuse_shared_targets(jobs: Mapping[Path, Path]) -> None:
+    """Raise where the label maps of two scans would overwrite each other."""
+    scan_of: dict[Path, Path] = {}
+    for scan, target in jobs.items():
+        if other := scan_of.get(target):
+            raise ScanError(f"{other} and {scan} would both be written to {target}. Rename one of them.")
+        scan_of[target] = scan
 
 
 def case_of(path: Path) -> str:

@@ -11,7 +11,8 @@ def window_starts(length: int, window: int, overlap: float) -> list[int]:
     """First voxels of the fewest windows that cover the axis with at least this overlap, evenly spread."""
     if length <= window:
         return [0]
-    count = int(np.ceil((length - window) / (window * (1 - overlap)))) + 1
+    step = max(1, int(window * (1 - overlap) + 1e-6))  # whole voxels, else rounding eats into the overlap
+    count = -(-(length - window) // step) + 1
     return [round(start) for start in np.linspace(0, length - window, count)]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,8 @@ from continual_segment.training.interrupt import StopRequest
 
 log = logging.getLogger(__name__)
 
+Optimiser = Literal["sgd", "adamw"]
+Precision = Literal["float32", "bfloat16", "float16"]
 LossOfBatch = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -37,7 +39,7 @@ class TrainConfig:
     """Updates in all."""
     report_every: int = 250
     """Iterations between two reports, validations and checkpoints: nnU-Net's epoch."""
-    optimiser: Literal["sgd", "adamw"] = "sgd"
+    optimiser: Optimiser = "sgd"
     """sgd: Nesterov momentum 0.99, as in the paper; adamw learns more in the first minutes."""
     learning_rate: float = 0.01
     """At the first iteration; it falls as (1 - share done) ** 0.9."""
@@ -51,7 +53,7 @@ class TrainConfig:
     """Initial weights and every patch follow from it."""
     device: str = "cpu"
     """cpu, cuda, cuda:1, mps, ..."""
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    precision: Precision = "float32"
     """Of the forward pass; weights stay float32."""
     compile: bool = False
     """Run the networks through torch.compile."""
@@ -63,6 +65,11 @@ class TrainConfig:
             raise ValueError("iterations and report_every are at least 1.")
         if self.learning_rate <= 0:
             raise ValueError(f"learning_rate is above 0, not {self.learning_rate}.")
+        if min(self.seed, self.workers, self.validation_batches) < 0:
+            raise ValueError("seed, workers and validation_batches are at least 0.")
+        for name, kind in (("optimiser", Optimiser), ("precision", Precision)):
+            if (value := getattr(self, name)) not in get_args(kind):
+                raise ValueError(f"{name} is one of {', '.join(get_args(kind))}, not {value!r}.")
 
     @property
     def settings(self) -> dict[str, object]:
@@ -111,7 +118,9 @@ def train(
                 state = {"signature": signature, "iteration": done, "rows": rows}
                 save_checkpoint(checkpoint, state | {"update": update.state_dict()})
             if stop.asked and done < config.iterations:
-                raise KeyboardInterrupt(f"stopped after iteration {done}; the same command goes on from there")
+                raise KeyboardInterrupt(
+                    f"stopped after iteration {done}; the same command goes on from there"
+                )
     return rows
 
 
@@ -142,8 +151,11 @@ class Update:
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next update depends on."""
-        parts = {"module": self.module, "optimiser": self.optimiser, "scaler": self.scaler}
-        return {name: part.state_dict() for name, part in parts.items()}
+        return {
+            "module": self.module.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "scaler": self.scaler.state_dict(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.module.load_state_dict(state["module"])

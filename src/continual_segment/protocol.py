@@ -1,0 +1,129 @@
+"""The continual protocol: datasets learned in order, all of them scored anew after every step.
+
+After a step, the held-out scans of every dataset learned so far are segmented by the pack that learned
+them and by all packs together. So a forgetting of 0 in the report is measured, not assumed. Finished
+work is kept: the same call goes on where an earlier one was stopped.
+
+In:  raw datasets in the order of learning
+Out: a model, scores per step, report.html
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from continual_segment.config import ExperimentConfig
+from continual_segment.data.prepare import prepare
+from continual_segment.data.prepared import PreparedDataset
+from continual_segment.data.raw import RawCase, RawDataset
+from continual_segment.errors import DatasetError
+from continual_segment.evaluation.evaluate import score_case
+from continual_segment.evaluation.report import Example, Report, StepScores
+from continual_segment.evaluation.scores import Evaluation
+from continual_segment.learning import learn
+from continual_segment.learning.step import run_folder
+from continual_segment.model import Model, verify
+from continual_segment.segmentation import Segmenter
+from continual_segment.training.history import read_history
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ProtocolDataset:
+    """One dataset of the order."""
+
+    raw: RawDataset
+    anomalies: Sequence[str] = field(default=())
+    """Diseases its scans hold."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """The test scans of a dataset."""
+
+    raw: RawDataset
+    cases: Sequence[RawCase]
+
+    @classmethod
+    def of(cls, raw: RawDataset, prepared: PreparedDataset, at_most: int | None) -> HeldOut:
+        names = prepared.case_names("test")[:at_most]
+        if not names:
+            raise DatasetError(f"{raw.folder}: no case falls into the test split. Three cases at least are needed.")
+        return cls(raw, [case for case in raw.cases if case.name in names])
+
+
+def run_protocol(
+    folder: Path,
+    datasets: Mapping[str, ProtocolDataset],
+    config: ExperimentConfig,
+    held_out: int | None = None,
+) -> Report:
+    """Learn the datasets in `folder`/model, by name and in this order, and score after each.
+
+    `held_out` limits how many scans of each test split are segmented; None takes all.
+    """
+    started = time.monotonic()
+    model = folder / "model"
+    prepared = {
+        name: prepare(dataset.raw, folder / "prepared" / name, config.prepare) for name, dataset in datasets.items()
+    }
+    tests = {name: HeldOut.of(dataset.raw, prepared[name], held_out) for name, dataset in datasets.items()}
+    steps = []
+    for number, name in enumerate(datasets, start=1):
+        log.info("Step %d of %d: %s", number, len(datasets), name)
+        if not (model.exists() and name in Model.open(model).pack_names):
+            learn(prepared[name], model, config.learn, name, anomalies=datasets[name].anomalies)
+        learned = dict(list(tests.items())[:number])
+        steps.append(score_step(model, name, learned, config, folder / "scores" / f"step_{number}"))
+    return Report(
+        model=model,
+        steps=steps,
+        examples=[make_example(model, name, tests[name], config) for name in datasets],
+        histories={name: read_history(run_folder(model, name)) for name in datasets},
+        verification=verify(model),
+        seconds=time.monotonic() - started,
+    )
+
+
+def score_step(
+    model: Path, name: str, tests: Mapping[str, HeldOut], config: ExperimentConfig, folder: Path
+) -> StepScores:
+    """Segment and score the held-out scans of every dataset learned so far, by own pack and by all."""
+    packs = tuple(tests)
+    alone = {dataset: score(model, [dataset], test, config, folder / dataset) for dataset, test in tests.items()}
+    # with one pack both are the same work
+    merged = {
+        dataset: score(model, packs, test, config, folder / f"{dataset}_merged") for dataset, test in tests.items()
+    } if len(packs) > 1 else alone  # fmt: skip
+    return StepScores(name, Model.open(model).pack(name), alone, merged)
+
+
+def score(
+    model: Path, packs: Sequence[str], test: HeldOut, config: ExperimentConfig, folder: Path
+) -> Evaluation:
+    """Scores of these packs on the held-out scans, from `folder` where they were computed before."""
+    if (folder / "evaluation.json").exists():
+        return Evaluation.read(folder)
+    segmenter = Segmenter(Model.open(model), packs=packs, config=config.segment)
+    rows = []
+    for case in test.cases:
+        scan, truth = test.raw.read(case)
+        rows += score_case(case.name, segmenter(scan, title=case.name)[0], truth)
+    found = Evaluation.from_rows(rows)
+    found.write(folder)
+    return found
+
+
+def make_example(model: Path, name: str, test: HeldOut, config: ExperimentConfig) -> Example:
+    """One held-out scan with its truth, its own pack's answer and that of all packs."""
+    opened, case = Model.open(model), test.cases[0]
+    scan, truth = test.raw.read(case)
+    own, everything = (
+        Segmenter(opened, packs=packs, config=config.segment)(scan)[0] for packs in ([name], None)
+    )
+    return Example(name, case.name, scan, truth, own, everything)

@@ -1,0 +1,119 @@
+"""The pack file."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from continual_segment.errors import ModelError
+from continual_segment.model import OrganPack
+from continual_segment.organs import find_organ
+
+
+@pytest.fixture
+def pack(make_pack):
+    return make_pack(
+        "thorax",
+        coverage={"chest": 0.97},
+        anomalies=("esophageal tumour",),
+        licence="CC-BY-4.0",
+        card={"cases": {"train": 4}},
+    )
+
+
+@pytest.fixture
+def path(pack, tmp_path):
+    pack.write(tmp_path / "thorax.pack")
+    return tmp_path / "thorax.pack"
+
+
+def test_what_is_written_is_read_again(pack, path):
+    read = OrganPack.read(path)
+    assert read.described() == pack.described()
+    assert read.organs == (find_organ("esophagus"), find_organ("trachea"))
+    assert read.plan == pack.plan
+    assert read.network == pack.network
+    assert (read.coverage, read.anomalies, read.licence) == (
+        {"chest": 0.97},
+        ("esophageal tumour",),
+        "CC-BY-4.0",
+    )
+    assert read.weights.keys() == pack.weights.keys()
+    assert all(torch.equal(read.weights[name], pack.weights[name]) for name in pack.weights)
+    assert torch.equal(read.probe, pack.probe)
+
+
+def test_the_same_pack_always_has_the_same_bytes(pack, path, make_pack):
+    assert pack.to_bytes() == pack.to_bytes()
+    assert OrganPack.read(path).to_bytes() == path.read_bytes()
+    assert make_pack("a").to_bytes() == make_pack("a").to_bytes()
+
+
+def test_a_pack_is_a_safetensors_file_with_nothing_pickled(path):
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])  # the format: length, JSON, raw numbers
+    assert set(header["__metadata__"]) == {"pack"}
+    assert not content.startswith((b"PK", b"\x80"))  # zip and pickle
+    assert b"torch._utils" not in content
+    with safe_open(path, framework="pt") as file:
+        assert "probe" in file.keys()  # noqa: SIM118 (not a dict)
+
+
+def test_the_fingerprint_follows_weights_organs_and_encoder_but_not_the_name(pack, make_pack):
+    assert pack.renamed("another").fingerprint == pack.fingerprint
+    assert replace(pack, organs=pack.organs[::-1]).fingerprint != pack.fingerprint
+    assert replace(pack, encoder_fingerprint="0" * 64).fingerprint != pack.fingerprint
+    assert make_pack("thorax", seed=1).fingerprint != pack.fingerprint
+
+
+def test_a_decoder_from_a_pack_is_only_read(pack):
+    decoder = pack.decoder()
+    assert not decoder.training
+    assert not any(parameter.requires_grad for parameter in decoder.parameters())
+
+
+@pytest.mark.parametrize("name", ["", "two words", "../outside", ".hidden", "a/b", "längs"])
+def test_names_that_are_no_file_names_everywhere_are_refused(name, pack):
+    with pytest.raises(ModelError, match="A pack is named with letters, digits"):
+        pack.renamed(name)
+
+
+def test_a_file_that_is_no_pack_gets_a_sentence(tmp_path):
+    for content in (b"", b"scan", b"\x80\x04." * 100):
+        (tmp_path / "x.pack").write_bytes(content)
+        with pytest.raises(ModelError, match=r"x\.pack: this is no organ pack, or a damaged one"):
+            OrganPack.read(tmp_path / "x.pack")
+    with pytest.raises(ModelError, match="no such pack file"):
+        OrganPack.read(tmp_path / "gone.pack")
+    with pytest.raises(ModelError, match="this is no organ pack"):
+        OrganPack.read(tmp_path)
+
+
+def test_a_pack_of_a_later_format_says_what_to_do(path):
+    content = path.read_bytes().replace(rb"\"format\": 1", rb"\"format\": 7")
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"a pack of format 7; this version reads format 1\. Update"):
+        OrganPack.read(path)
+
+
+def test_a_changed_weight_is_noticed_on_reading(path):
+    content = bytearray(path.read_bytes())
+    content[-200] ^= 1  # inside the tensors
+    path.write_bytes(content)
+    try:
+        changed = OrganPack.read(path)
+    except ModelError as error:
+        assert "are not those it was made with" in str(error)  # noqa: PT017 (the probe may have been hit)
+    else:
+        assert changed.to_bytes() != b""
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
+def test_a_truncated_pack_gets_a_sentence(share, path):
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(ModelError, match="this is no organ pack, or a damaged one"):
+        OrganPack.read(path)

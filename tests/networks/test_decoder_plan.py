@@ -1,0 +1,70 @@
+"""Shapes of decoders as plain data, and what they weigh."""
+
+import pytest
+
+from continual_segment.config import load_preset
+from continual_segment.networks import Decoder, DecoderPlan, paper_count, true_count
+
+# The paper's pruned decoders, deepest block first, and the size it gives each.
+PRUNED = {
+    ("p3d", "p3d", "2d", "projection", "2d"): 6_528_000,
+    ("projection", "p3d", "p3d", "2d", "2d"): 3_394_560,
+    ("projection", "p3d", "3d", "p3d", "p3d"): 4_177_920,
+    ("projection",) * 5: 568_320,
+}
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return load_preset("paper").network
+
+
+def test_nnunets_decoder_has_the_papers_count(paper):
+    assert paper_count(DecoderPlan.nnunet(paper), paper) == 15_068_160
+
+
+@pytest.mark.parametrize(("kernels", "count"), PRUNED.items())
+def test_pruned_decoders_have_the_papers_counts(kernels, count, paper):
+    assert paper_count(DecoderPlan(kernels), paper) == count
+
+
+def test_the_four_pruned_decoders_together_have_the_papers_count(paper):
+    assert sum(paper_count(DecoderPlan(kernels), paper) for kernels in PRUNED) == 14_668_800
+
+
+def test_the_true_count_takes_every_number_of_nnunets_decoder(paper):
+    decoder = Decoder(paper, DecoderPlan.nnunet(paper), organs=103)
+    assert true_count(decoder) == 16_935_144
+    assert true_count(decoder) == sum(tensor.numel() for tensor in decoder.state_dict().values())
+
+
+def test_the_papers_count_is_the_block_convolutions_weights_where_no_p3d_is_involved(paper):
+    plan = DecoderPlan(("projection", "3d", "2d", "nnunet", "2d"))
+    weights = [
+        parameter.numel()
+        for name, parameter in Decoder(paper, plan, organs=1).named_parameters()
+        if name.startswith("stages.") and name.endswith("conv.weight")
+    ]
+    assert sum(weights) == paper_count(plan, paper)
+
+
+def test_p3d_is_in_plane_then_through_plane(preset):
+    (first, second), other = DecoderPlan(("p3d", "2d")).block_kernels(preset.network)
+    assert first == (1, 3, 3)  # in the plane of a slice
+    assert second == (3, 1, 1)  # from slice to slice
+    assert other == ((1, 3, 3),)
+
+
+def test_nnunets_blocks_take_the_kernel_of_the_stage_they_meet(preset):
+    # deepest first: the middle stage, then the finest
+    assert DecoderPlan.nnunet(preset.network).block_kernels(preset.network) == [((3, 3, 3),), ((1, 3, 3),)]
+
+
+def test_an_unknown_kernel_is_refused_on_construction():
+    with pytest.raises(ValueError, match=r"one of projection, 2d, p3d, 3d, nnunet, not 4d\."):
+        DecoderPlan(("2d", "4d"))
+
+
+def test_a_plan_with_too_few_blocks_makes_no_decoder(preset):
+    with pytest.raises(ValueError, match=r"zip\(\)"):
+        Decoder(preset.network, DecoderPlan(("2d",)), organs=2)

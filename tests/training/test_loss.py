@@ -1,0 +1,108 @@
+"""The loss, against nnU-Net's definition written down once more and plainly."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import one_hot
+
+from continual_segment.training.loss import dice_and_cross_entropy, shrink_labels, supervised_loss
+
+sizes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 5), st.integers(1, 4))
+
+
+def draw(batch, z, y, x, classes, seed):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(batch, classes, z, y, x, generator=generator)
+    labels = torch.randint(0, classes, (batch, z, y, x), generator=generator)
+    return logits, labels
+
+
+def plain_loss(logits, labels):
+    """nnU-Net's DC_and_CE_loss without batch Dice: soft Dice per sample, background left out, smooth 1e-5."""
+    truth = one_hot(labels, logits.shape[1]).movedim(-1, 1).to(logits.dtype)
+    probability = logits.softmax(1)
+    axes = (2, 3, 4)
+    dice = (2 * (probability * truth).sum(axes) + 1e-5) / (probability.sum(axes) + truth.sum(axes) + 1e-5)
+    return torch.nn.CrossEntropyLoss()(logits, labels) - dice[:, 1:].mean()
+
+
+@settings(max_examples=60, deadline=None)
+@given(size=sizes, classes=st.integers(2, 6), seed=st.integers(0, 10_000))
+def test_the_loss_is_nnunets(size, classes, seed):
+    logits, labels = draw(*size, classes, seed)
+    expected = plain_loss(logits.double(), labels)
+    torch.testing.assert_close(
+        dice_and_cross_entropy(logits, labels).double(), expected, rtol=1e-6, atol=1e-6
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(size=sizes, classes=st.integers(2, 6), seed=st.integers(0, 10_000))
+def test_its_gradient_is_nnunets(size, classes, seed):
+    logits, labels = draw(*size, classes, seed)
+    ours, theirs = logits.clone().requires_grad_(), logits.double().requires_grad_()
+    dice_and_cross_entropy(ours, labels).backward()
+    plain_loss(theirs, labels).backward()
+    torch.testing.assert_close(ours.grad.double(), theirs.grad, rtol=1e-4, atol=1e-6)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_the_order_of_samples_in_a_batch_decides_nothing(seed):
+    logits, labels = draw(3, 2, 4, 3, 4, seed)
+    turned = torch.tensor([2, 0, 1])
+    torch.testing.assert_close(
+        dice_and_cross_entropy(logits[turned], labels[turned]), dice_and_cross_entropy(logits, labels)
+    )
+
+
+def test_a_perfect_prediction_costs_minus_one():
+    _, labels = draw(2, 4, 4, 4, 3, seed=1)
+    logits = 100 * one_hot(labels, 3).movedim(-1, 1).float()
+    assert dice_and_cross_entropy(logits, labels).item() == pytest.approx(-1, abs=1e-5)
+
+
+def test_the_worst_prediction_costs_more_than_none():
+    _, labels = draw(2, 4, 4, 4, 3, seed=1)
+    wrong = 10 * one_hot((labels + 1) % 3, 3).movedim(-1, 1).float()
+    assert dice_and_cross_entropy(wrong, labels) > dice_and_cross_entropy(torch.zeros_like(wrong), labels)
+
+
+@pytest.mark.parametrize("label", [0, 2])
+def test_an_absent_organ_gives_no_nan(label):
+    logits = torch.full((1, 3, 2, 2, 2), -200.0)
+    logits[:, label] = 200.0
+    logits.requires_grad_()
+    loss = dice_and_cross_entropy(logits, torch.full((1, 2, 2, 2), label))
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert torch.isfinite(logits.grad).all()
+
+
+def test_half_precision_logits_are_judged_in_full_precision():
+    logits, labels = draw(1, 4, 4, 4, 3, seed=0)
+    half = logits.bfloat16()
+    assert torch.equal(dice_and_cross_entropy(half, labels), dice_and_cross_entropy(half.float(), labels))
+
+
+def test_each_coarser_output_counts_half_and_the_coarsest_not_at_all():
+    labels = torch.randint(0, 3, (2, 8, 8, 8), generator=torch.Generator().manual_seed(0))
+    outputs = [draw(2, side, side, side, 3, seed=side)[0] for side in (8, 4, 2)]
+    fine, coarse = (
+        dice_and_cross_entropy(output, labels[:, ::step, ::step, ::step])
+        for output, step in zip(outputs[:2], (1, 2), strict=True)
+    )
+    torch.testing.assert_close(supervised_loss(outputs, labels), (fine + coarse / 2) / 1.5)
+
+
+def test_a_single_output_is_used_as_it_is():
+    logits, labels = draw(1, 4, 4, 4, 3, seed=0)
+    torch.testing.assert_close(supervised_loss([logits], labels), dice_and_cross_entropy(logits, labels))
+
+
+def test_shrunken_labels_are_labels_that_were_there():
+    labels = torch.randint(0, 60_000, (1, 4, 6, 6), generator=torch.Generator().manual_seed(0))
+    small = shrink_labels(labels, (4, 3, 3))
+    assert torch.equal(small, labels[:, :, ::2, ::2])  # the nearest voxel, exact for ids of any size
+    assert small.dtype == torch.int64
