@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,12 @@ def test_a_bug_is_raised_here():
         run({"bug": "1 / 0", "fine": "1"}, workers=1)
 
 
+def test_a_bug_in_a_worker_keeps_its_traceback():
+    with pytest.raises(ZeroDivisionError) as caught:
+        run({"bug": "1 / 0", "fine": "1"}, workers=2)
+    assert "in _attempt" in caught.value.__notes__[0]
+
+
 def test_a_bug_in_a_worker_is_raised_without_waiting_for_the_others():
     began = time.monotonic()
     with pytest.raises(ZeroDivisionError):
@@ -65,7 +72,7 @@ def test_a_bug_in_a_worker_is_raised_without_waiting_for_the_others():
 
 def test_a_killed_worker_is_one_clear_error_and_no_hang():
     began = time.monotonic()
-    with pytest.raises(ContinualSegmentError, match=r"ended from outside.*fewer workers"):
+    with pytest.raises(ContinualSegmentError, match=r"ended from outside at killed.*fewer workers"):
         run({"killed": f"__import__('os').kill({PID}, 9)", "long": SLEEP.format(60)}, workers=2)
     assert time.monotonic() - began < 20
 
@@ -82,22 +89,10 @@ def test_one_worker_is_this_process_and_two_are_others():
 
 
 def test_every_new_process_is_started_as_asked_and_this_one_is_not():
-    dirs = {name: "__import__('os').getcwd()" for name in "ab"}
-    assert set(run(dirs, workers=2, start=_to_the_root).results.values()) == {"/"}
-    here = run(dirs, workers=1, start=_to_the_root).results
-    assert set(here.values()) == {str(Path.cwd())}
-
-
-class _Root:
-    """Calls os.chdir('/') when it is called; pickles as a partial of it does."""
-
-    def __reduce__(self):
-        from functools import partial
-
-        return partial, (os.chdir, "/")
-
-
-_to_the_root = _Root()
+    folders = dict.fromkeys("ab", "__import__('os').getcwd()")
+    to_the_root = partial(os.chdir, "/")
+    assert set(run(folders, workers=2, start=to_the_root).results.values()) == {"/"}
+    assert set(run(folders, workers=1, start=to_the_root).results.values()) == {str(Path.cwd())}
 
 
 def test_no_jobs_are_no_work():
@@ -119,7 +114,7 @@ SCRIPT = """
 from continual_segment.processes import for_each
 
 print("script", flush=True)
-note = "open('{folder}/' + str(__import__('os').getpid()), 'w').close() or __import__('time').sleep({seconds})"
+note = "open('{folder}/' + str(__import__('os').getpid()), 'w') and __import__('time').sleep({seconds})"
 for_each(eval, {{"a": (note,), "b": (note,)}}, workers=2, progress=False)
 print("done")
 """

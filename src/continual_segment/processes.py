@@ -16,7 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing.connection import Connection, wait
@@ -77,7 +77,8 @@ def for_each(
             else:
                 raise error
             bar.update()
-    return Outcome(*({name: found[name] for name in jobs if name in found} for found in (results, failures)))
+    ordered = {name: results[name] for name in jobs if name in results}
+    return Outcome(ordered, {name: failures[name] for name in jobs if name in failures})
 
 
 def workers_for(files: Iterable[Path], asked: int | None = None) -> int:
@@ -111,6 +112,7 @@ def _there(
     crew: dict[Connection, SpawnProcess] = {}
     at_work: dict[Connection, str] = {}
     waiting = iter(jobs.items())
+    pipe: Connection | None = None
     try:
         with _without_main(function):
             crew.update(_new_worker() for _ in range(workers))
@@ -166,11 +168,12 @@ def _work(pipe: Connection) -> None:
     function, shared, start = pipe.recv()
     if start:
         start()
-    while True:
-        result, error = _attempt(function, (*pipe.recv(), *shared))
-        if error:
-            error.add_note("".join(traceback.format_exception(error)))  # the traceback itself stays here
-        pipe.send((result, error))
+    with suppress(EOFError, ConnectionError):  # the parent is gone
+        while True:
+            result, error = _attempt(function, (*pipe.recv(), *shared))
+            if error:
+                error.add_note("".join(traceback.format_exception(error)))  # the traceback itself stays here
+            pipe.send((result, error))
 
 
 def _end_with_parent() -> None:

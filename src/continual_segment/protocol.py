@@ -69,6 +69,7 @@ def run_protocol(
     """
     started = time.monotonic()
     model = folder / "model"
+    fresh = not run_folder(model, "").exists()
     prepared = {
         name: prepare(dataset.raw, folder / "prepared" / name, config.prepare) for name, dataset in datasets.items()
     }
@@ -86,7 +87,7 @@ def run_protocol(
         examples=[make_example(model, name, tests[name], config) for name in datasets],
         histories={name: read_history(run_folder(model, name)) for name in datasets},
         verification=verify(model),
-        seconds=time.monotonic() - started,
+        seconds=time.monotonic() - started if fresh else None,
     )
 
 

@@ -107,6 +107,14 @@ def test_another_spacing_in_the_same_folder_prepares_all_cases_again(prepared, r
     assert PreparedDataset.open(prepared.folder).config.spacing_mm == (6.0, 4.0, 4.0)
 
 
+def test_the_fingerprint_changes_with_the_content_of_one_case(prepared, config, raw_folder, tiny):
+    before = prepared.fingerprint
+    assert PreparedDataset.open(prepared.folder).fingerprint == before
+    assert prepare_again(raw_folder, prepared, config).fingerprint == before
+    tiny.write(raw_folder / "imagesTr" / f"{tiny.cases[2]}_0000.nii.gz", np.minimum(tiny.scan(), 50))
+    assert prepare_again(raw_folder, prepared, config).fingerprint != before
+
+
 def test_a_stopped_preparation_goes_on_where_it_was(raw, tmp_path, config, monkeypatch, tiny):
     out = tmp_path / "out"
     write_foreground = prepare_module._write_foreground
@@ -154,6 +162,11 @@ def test_an_organ_that_no_training_case_shows_is_told(raw, tmp_path, caplog):
 
 
 # Folders that are something else
+
+
+def test_a_prepared_dataset_in_place_of_a_raw_one_is_told(prepared):
+    with pytest.raises(DatasetError, match="this is a prepared dataset"):
+        RawDataset.open(prepared.folder)
 
 
 def test_a_raw_dataset_in_place_of_a_prepared_one_is_told_how_to_go_on(raw_folder):

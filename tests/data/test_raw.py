@@ -154,11 +154,49 @@ def test_several_workers_find_the_same(nnunet):
     assert str(caught.value) == alone
 
 
+def test_a_file_that_may_not_be_read_is_one_problem_among_the_others(nnunet, monkeypatch):
+    def read_scan(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("continual_segment.data.check.read_scan", read_scan)
+    first, second = problems(nnunet)
+    assert first.startswith("a: ")
+    assert "Permission denied" in second
+
+
 def test_rounding_in_a_header_is_no_problem(nnunet):
     shifted = AFFINE.copy()
     shifted[0, 3] += 0.02
     save(nnunet / "labelsTr/a.nii.gz", labels(l1=(0, 0, 0)), shifted)
     open_dataset(nnunet)
+
+
+# ---- labels alone
+
+
+def test_labels_are_read_as_with_the_scan_and_the_scan_is_not_opened(nnunet, totalsegmentator):
+    for folder in (nnunet, totalsegmentator):
+        dataset = open_dataset(folder)
+        _, expected = dataset.read(dataset.cases[1])
+        dataset.cases[1].scan.unlink()
+        label_map = dataset.read_labels(dataset.cases[1])
+        np.testing.assert_array_equal(label_map.voxels, expected.voxels)
+        assert label_map.names == expected.names
+        assert label_map.grid.same_place(expected.grid)
+
+
+def test_labels_that_are_not_in_the_list_are_refused_without_the_scan_too(nnunet):
+    save(nnunet / "labelsTr/a.nii.gz", labels(l9=(0, 0, 0)))
+    dataset = RawDataset.open(nnunet, check=False)
+    with pytest.raises(DatasetError, match="a: .*labels 9 are not in the dataset's list"):
+        dataset.read_labels(dataset.cases[0])
+
+
+def test_masks_that_do_not_fit_each_other_are_refused_without_the_scan_too(totalsegmentator):
+    save(totalsegmentator / "s0001/segmentations/spleen.nii.gz", labels(l1=(0, 0, 0))[:-1])
+    dataset = RawDataset.open(totalsegmentator, check=False)
+    with pytest.raises(DatasetError, match=r"labels are 7 x 9 x 10 voxels, the mask liver.nii.gz 8 x 9 x 10"):
+        dataset.read_labels(dataset.cases[1])
 
 
 # ---- what is no dataset
@@ -175,6 +213,15 @@ def test_a_folder_that_is_no_dataset_tells_what_was_looked_for_and_found(tmp_pat
     assert "dataset.json" in message
     assert "ct.nii.gz" in message
     assert "found notes.txt, scans/" in message
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_prepared_dataset_in_place_of_a_raw_one_is_told(tmp_path, finished):
+    (tmp_path / "cases/a").mkdir(parents=True)
+    (tmp_path / "cases/a/case.json").write_text("{}")
+    if finished:
+        (tmp_path / "dataset.json").write_text('{"format": 1}')
+    assert "this is a prepared dataset" in refused(tmp_path)
 
 
 def test_the_folder_above_a_dataset_points_to_it(nnunet):

@@ -161,6 +161,17 @@ def test_a_case_on_another_grid_is_told_and_the_others_are_scored(folders, other
     assert sentence.startswith("poor: the prediction lies on another grid (6 x 8 x 10 voxels")
 
 
+def test_a_failure_without_words_is_told_with_its_case(folders, monkeypatch):
+    predictions, truth = folders
+
+    def read(path):
+        raise MemoryError
+
+    monkeypatch.setattr("continual_segment.evaluation.label_source.read_labels", read)
+    with pytest.raises(DatasetError, match="good: MemoryError\npoor: MemoryError"):
+        evaluate(predictions, truth, workers=1)
+
+
 def test_when_no_case_can_be_scored_every_reason_is_given(folders):
     predictions, truth = folders
     for path in predictions.iterdir():
@@ -229,6 +240,16 @@ def test_the_truth_may_be_a_raw_nnunet_dataset(folders, tmp_path):
     (raw / "dataset.json").write_text(json.dumps(description | {"numTraining": 2, "file_ending": ".nii.gz"}))
     means = by_organ(evaluate(folders[0], raw, workers=2, progress=False))
     assert (means["liver"].dice, means["spleen"].dice) == (1, 0.5)
+
+
+def test_scoring_does_not_open_the_scans_and_allows_the_rounding_that_prepare_allows(folders, tmp_path):
+    raw = tmp_path / "Dataset001_Test"
+    (raw / "imagesTr").mkdir(parents=True)
+    for case in ("good", "poor"):
+        (raw / "imagesTr" / f"{case}_0000.nii.gz").write_text("no scan")
+        write_labels(raw / "labelsTr" / f"{case}.nii.gz", label_map({1: LIVER}, {}, grid(shift_mm=0.04)))
+    (raw / "dataset.json").write_text('{"labels": {"background": 0, "liver": 1}}')
+    assert by_organ(evaluate(folders[0], raw, workers=1))["liver"].dice == 1
 
 
 def test_the_truth_may_be_a_totalsegmentator_dataset(folders, tmp_path):

@@ -63,14 +63,13 @@ def check_case(case: RawCase, names: Mapping[int, str], one_mask_per_organ: bool
     return CaseReport(case.name, problems, loaded.overlaps, without_organs)
 
 
-def load_case(case: RawCase, names: Mapping[int, str], one_mask_per_organ: bool) -> LoadedCase:
+def load_case(
+    case: RawCase, names: Mapping[int, str], one_mask_per_organ: bool, with_scan: bool = True
+) -> LoadedCase:
     """Read scan and labels; what stands in the way is collected, not raised."""
     loaded = LoadedCase()
-    try:
-        loaded.scan = read_scan(case.scan)
-        loaded.problems += hounsfield_problems(case.scan, loaded.scan.voxels)
-    except ScanError as error:
-        loaded.problems.append(str(error))
+    if with_scan:
+        _load_scan(case.scan, loaded)
     if one_mask_per_organ:
         _load_masks(case.labels, [names[number] for number in sorted(names)], loaded)
     else:
@@ -78,6 +77,19 @@ def load_case(case: RawCase, names: Mapping[int, str], one_mask_per_organ: bool)
     if loaded.scan and loaded.labels:  # one grid from here on, free of rounding in the labels' header
         loaded.labels = LabelMap(loaded.labels.voxels, loaded.scan.grid, loaded.labels.names)
     return loaded
+
+
+def place_tolerance_mm(grid: Grid) -> float:
+    """How far apart voxels of scan and labels may lie and still be the same ones."""
+    return max(0.01, PLACE_TOLERANCE * min(grid.spacing_mm))
+
+
+def _load_scan(path: Path, loaded: LoadedCase) -> None:
+    try:
+        loaded.scan = read_scan(path)
+        loaded.problems += hounsfield_problems(path, loaded.scan.voxels)
+    except ScanError as error:
+        loaded.problems.append(str(error))
 
 
 def hounsfield_problems(path: Path, voxels: np.ndarray) -> list[str]:
@@ -105,7 +117,8 @@ def _load_label_map(path: Path, names: Mapping[int, str], loaded: LoadedCase) ->
     except ScanError as error:
         loaded.problems.append(str(error))
         return
-    loaded.problems += _place_problems(path, found.grid, loaded.scan)
+    if loaded.scan:
+        loaded.problems += _place_problems(path, found.grid, loaded.scan.grid, "scan")
     numbers = sorted(names)
     local, unknown = _renumber(found.voxels, numbers)
     if unknown:
@@ -132,15 +145,16 @@ def _renumber(voxels: np.ndarray, numbers: Sequence[int]) -> tuple[np.ndarray, l
 
 def _load_masks(paths: Sequence[Path], organs: Sequence[str], loaded: LoadedCase) -> None:
     masks: list[tuple[str, np.ndarray]] = []
-    grid = loaded.scan.grid if loaded.scan else None
+    grid, whose = (loaded.scan.grid, "scan") if loaded.scan else (None, "")
     for path in paths:
         try:
             mask = read_labels(path)
         except ScanError as error:
             loaded.problems.append(str(error))
             continue
-        loaded.problems += _place_problems(path, mask.grid, loaded.scan)
-        grid = grid or mask.grid
+        if grid is None:
+            grid, whose = mask.grid, f"mask {path.name}"
+        loaded.problems += _place_problems(path, mask.grid, grid, whose)
         inside = np.flatnonzero(mask.voxels)  # kept in place of the mask: most organs are small
         values = np.unique(mask.voxels.ravel()[inside])
         if len(values) > 1:
@@ -173,18 +187,16 @@ def _paint(
     return voxels
 
 
-def _place_problems(path: Path, grid: Grid, scan: Volume | None) -> list[str]:
-    if scan is None:
-        return []
-    if grid.shape != scan.grid.shape:
+def _place_problems(path: Path, grid: Grid, expected: Grid, whose: str) -> list[str]:
+    if grid.shape != expected.shape:
         return [
-            f"{path}: the labels are {_by(grid)} voxels, the scan {_by(scan.grid)}. "
+            f"{path}: the labels are {_by(grid)} voxels, the {whose} {_by(expected)}. "
             "Both need one grid: resample the labels or leave the case out."
         ]
-    if not grid.same_place(scan.grid, max(0.01, PLACE_TOLERANCE * min(scan.grid.spacing_mm))):
+    if not grid.same_place(expected, place_tolerance_mm(expected)):
         return [
-            f"{path}: labels and scan have the same shape but lie at different places in the patient, their "
-            "affines differ. Both need one grid: mend the header or resample the labels."
+            f"{path}: labels and {whose} have the same shape but lie at different places in the patient, "
+            "their affines differ. Both need one grid: mend the header or resample the labels."
         ]
     return []
 

@@ -52,6 +52,11 @@ def find_dataset(folder: Path) -> FoundDataset:
     """Tell the layout and list the cases; DatasetError when the folder is no dataset."""
     if not folder.is_dir():
         raise DatasetError(f"{folder}: there is no such folder. Give the folder that holds the dataset.")
+    if any(folder.glob("cases/*/case.json")):
+        raise DatasetError(
+            f"{folder}: this is a prepared dataset, made by `conseg prepare` to learn from. The raw dataset "
+            "was expected, with scans and labels as files: give the folder that it was prepared from."
+        )
     if (folder / "dataset.json").is_file():
         return _find_described(folder, _read_description(folder / "dataset.json"))
     if _case_folders(folder):

@@ -1,7 +1,7 @@
 """prepare: every scan of a raw dataset on one spacing, clipped, split, and stored for quick patches.
 
-Hundreds of scans take hours, so the work is spread over processes, can be stopped at any moment and goes
-on where it was: a case counts as done once its `case.json` is there, which is written last and names the
+Hundreds of scans take hours, so the work is spread over processes, may be stopped at any moment and then
+goes on where it was: a case counts as done once its `case.json` is there, which is written last and names the
 source files (size and time of change) and the settings it was made from. A case that fails does not stop
 the others; all failures are told at the end. `dataset.json` appears only when every case is done.
 
@@ -13,25 +13,25 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import blosc2
 import numpy as np
+import torch
 from filelock import FileLock, Timeout
 from scipy import ndimage
 
-from continual_segment.data.pool import each_case
 from continual_segment.data.prepared import FORMAT, SPLITS, PrepareConfig, PreparedDataset, Split, normalise
 from continual_segment.data.raw import RawCase, RawDataset
 from continual_segment.data.resample import resample_labels, resample_scan
 from continual_segment.errors import DatasetError
 from continual_segment.files.atomic import atomic_path, write_json
+from continual_segment.processes import for_each, workers_for
 from continual_segment.volume import LabelMap, Volume
 
 __all__ = [
@@ -52,7 +52,6 @@ SPLIT_RANGES: dict[Split, tuple[float, float]] = {
     "train": (0.36, 1.0),
 }
 FOREGROUND_POSITIONS = 2000  # per organ and case
-BYTES_PER_WORKER = 32 * 2**20  # of source files; starting a process takes longer than preparing fewer
 CHUNK, BLOCK = (32, 128, 128), (16, 32, 32)  # a patch unpacks whole blocks: small ones waste little
 
 
@@ -61,7 +60,8 @@ def prepare(
 ) -> PreparedDataset:
     """Prepare every case that is not up to date, then describe the dataset.
 
-    `workers` processes share the work; by default as many as the machine has cores, fewer for small data.
+    `workers` processes share the work; unless told one per core, and fewer for small data. Every worker
+    holds one scan at a time, in full and as float32. DatasetError names all cases that failed.
     """
     folder = Path(folder)
     _refuse_another_dataset(raw, folder)
@@ -85,22 +85,28 @@ def _prepare(
     if stale:
         (folder / "dataset.json").unlink(missing_ok=True)  # until all cases are there again
         logger.info("%s: %d of %d cases to prepare.", raw.name, len(stale), len(raw.cases))
-    origins = [_origin(case, raw, config) for case in stale]
-    jobs = [
-        (case, dataset.case_folder(case.name), origin) for case, origin in zip(stale, origins, strict=True)
-    ]
-    title = f"Preparing {raw.name}"
-    failures = each_case(_prepare_case, jobs, (raw, config), _workers(origins, workers), title, progress)
-    if failures:
-        count = f"{len(failures)} of {len(raw.cases)} cases"
-        told = [f"  {name}: {reason}".replace("\n", "\n    ") for name, reason in failures.items()]
-        raise DatasetError(
-            f"{folder}: {count} could not be prepared; the others are kept. "
-            "Mend or remove these and run the command again:\n" + "\n".join(told)
-        )
+    outcome = for_each(
+        _prepare_case,
+        {case.name: (case, dataset.case_folder(case.name), _origin(case, raw, config)) for case in stale},
+        (replace(raw, cases=()), config),  # a worker is told its case; a long list would only travel
+        workers_for((case.scan for case in stale), workers),
+        f"Preparing {raw.name}",
+        progress,
+        start=_one_thread,
+    )
+    _refuse_failures(folder, outcome.failures, len(raw.cases))
     dataset.save()
     _warn_of_organs_without_voxels(dataset)
     return dataset
+
+
+def _refuse_failures(folder: Path, failures: dict[str, str], cases: int) -> None:
+    if failures:
+        told = [f"  {name}: {reason}".replace("\n", "\n    ") for name, reason in failures.items()]
+        raise DatasetError(
+            f"{folder}: {len(failures)} of {cases} cases could not be prepared; the others are kept. "
+            "Mend or remove these and run the command again:\n" + "\n".join(told)
+        )
 
 
 def stale_cases(raw: RawDataset, folder: Path, config: PrepareConfig) -> list[RawCase]:
@@ -143,6 +149,12 @@ def _distance(value: float, split: Split) -> float:
 
 
 # One case
+
+
+def _one_thread() -> None:
+    """In a worker: the processes are the parallelism."""
+    torch.set_num_threads(1)
+    blosc2.set_nthreads(1)
 
 
 def _prepare_case(
@@ -257,13 +269,6 @@ def _refuse_another_dataset(raw: RawDataset, folder: Path) -> None:
             f"{folder}: holds {'the prepared' if prepared else 'a raw or damaged'} dataset {there}; nothing "
             f"or {raw.name}, prepared, was expected. Choose another folder with -o."
         )
-
-
-def _workers(origins: list[dict[str, Any]], asked: int | None) -> int:
-    if asked is not None:
-        return max(1, min(asked, len(origins)))
-    size = sum(size for origin in origins for size, _ in origin["files"].values())
-    return max(1, min(os.cpu_count() or 1, len(origins), size // BYTES_PER_WORKER))
 
 
 def _warn_of_organs_without_voxels(dataset: PreparedDataset) -> None:

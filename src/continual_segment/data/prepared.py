@@ -177,9 +177,12 @@ class PreparedDataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes with cases, grids, organs and settings; a stopped run goes on only with the same."""
-        grids = {name: (case.shape, case.grid.affine.tolist()) for name, case in self._cases.items()}
-        described = [[organ.name for organ in self.organs], asdict(self.config), self.splits, grids]
+        """Changes with organs, settings, split and any case; a stopped run goes on only with the same.
+
+        `case.json` stands for the case: it has size and time of change of the files it was made from.
+        """
+        cases = {name: _read_json(self.case_folder(name) / "case.json") for name in self.splits}
+        described = [[organ.name for organ in self.organs], asdict(self.config), self.splits, cases]
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
     @cached_property

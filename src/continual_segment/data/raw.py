@@ -9,22 +9,17 @@ Out: cases, organs, and per case a scan with labels 1..n on the same grid
 
 from __future__ import annotations
 
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Self
 
-from tqdm import tqdm
-
-from continual_segment.data.check import CaseReport, check_case, load_case
+from continual_segment.data.check import CaseReport, LoadedCase, check_case, load_case
 from continual_segment.data.layouts import FoundDataset, Layout, RawCase, find_dataset
 from continual_segment.errors import DatasetError
 from continual_segment.organs import Organ, find_organ
+from continual_segment.processes import for_each, workers_for
 from continual_segment.volume import LabelMap, Volume
 
 __all__ = ["RawCase", "RawDataset"]
@@ -52,8 +47,8 @@ class RawDataset:
     ) -> Self:
         """Find the cases and check every one; DatasetError lists every problem of every case.
 
-        `workers` processes read in parallel, as many as there are cores unless told. Without `check` no voxel
-        is read here; `read` then still refuses a bad case.
+        `workers` processes read in parallel; unless told one per core, and fewer for small data. Without
+        `check` no voxel is read here; `read` then still refuses a bad case.
         """
         folder = Path(folder)
         found = find_dataset(folder)
@@ -70,31 +65,40 @@ class RawDataset:
 
     def read(self, case: RawCase) -> tuple[Volume, LabelMap]:
         """Scan and labels on one grid; labels are 1..n in the order of `organs`, 0 is background."""
-        loaded = load_case(case, self.label_names, self.layout == "totalsegmentator")
-        if loaded.problems or loaded.scan is None or loaded.labels is None:
-            raise DatasetError(
-                _all_problems(self.folder, [f"{case.name}: {each}" for each in loaded.problems])
-            )
+        loaded = self._load(case, with_scan=True)
+        assert loaded.scan is not None  # else there was a problem
+        assert loaded.labels is not None
         return loaded.scan, loaded.labels
+
+    def read_labels(self, case: RawCase) -> LabelMap:
+        """The labels alone, as `read` numbers them; the scan is not opened and the grid is their own."""
+        labels = self._load(case, with_scan=False).labels
+        assert labels is not None  # else there was a problem
+        return labels
+
+    def _load(self, case: RawCase, with_scan: bool) -> LoadedCase:
+        loaded = load_case(case, self.label_names, self.layout == "totalsegmentator", with_scan)
+        if loaded.problems:
+            problems = [f"{case.name}: {problem}" for problem in loaded.problems]
+            raise DatasetError(_all_problems(self.folder, problems))
+        return loaded
 
 
 def _check(found: FoundDataset, workers: int | None, progress: bool) -> list[CaseReport]:
-    one_mask_per_organ = found.layout == "totalsegmentator"
-    check = partial(check_case, names=found.names, one_mask_per_organ=one_mask_per_organ)
-    workers = min(workers or os.cpu_count() or 1, len(found.cases))
-    shown = partial(
-        tqdm, total=len(found.cases), desc="checking", unit="case", disable=None if progress else True
+    outcome = for_each(
+        check_case,
+        {case.name: (case,) for case in found.cases},
+        (found.names, found.layout == "totalsegmentator"),
+        workers_for((case.scan for case in found.cases), workers),
+        "Checking",
+        progress,
     )
-    if workers <= 1:
-        return list(shown(map(check, found.cases)))
-    try:
-        with ProcessPoolExecutor(workers) as pool:
-            return list(shown(pool.map(check, found.cases)))
-    except BrokenProcessPool as error:
-        raise DatasetError(
-            "A process that checked cases was killed, most likely for want of memory. "
-            f"Use fewer than {workers} workers."
-        ) from error
+    unread = {
+        name: CaseReport(name, (f"{name}: {reason}",), Counter(), without_organs=False)
+        for name, reason in outcome.failures.items()
+    }
+    reports = outcome.results | unread
+    return [reports[name] for name in dict.fromkeys(case.name for case in found.cases)]
 
 
 def _all_problems(folder: Path, problems: list[str]) -> str:

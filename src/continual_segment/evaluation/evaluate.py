@@ -10,24 +10,18 @@ Out: Evaluation
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from functools import partial
-from multiprocessing import get_context, parent_process
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
-from continual_segment.errors import ContinualSegmentError, DatasetError
+from continual_segment.data.check import place_tolerance_mm
+from continual_segment.errors import DatasetError
 from continual_segment.evaluation.label_source import LabelSource, Pair, open_labels, pair_cases
 from continual_segment.evaluation.scores import Evaluation, ScoreRow
 from continual_segment.metrics import score_labels
 from continual_segment.organs import canonical_name
+from continual_segment.processes import for_each
 from continual_segment.volume import Grid, LabelMap
 
 
@@ -41,23 +35,17 @@ def evaluate(
     """Score every case that has both a prediction and a truth.
 
     `organs` narrows the truth's organs to these names. A case that cannot be scored becomes a sentence in
-    `Evaluation.failures`; the others go on. A script that calls this needs the usual
-    `if __name__ == "__main__":`, because several cases are scored in processes of their own.
+    `Evaluation.failures`; the others go on. `workers` processes share the cases, one per core unless told.
     """
     predicted, true = open_labels(Path(predictions)), open_labels(Path(truth))
     pairs = pair_cases(predicted, true)
     if not pairs:
         raise DatasetError(_nothing_in_common(predictions, predicted, truth, true))
     wanted = None if organs is None else tuple(map(canonical_name, organs))
-    score = partial(_score_pair, predicted, true, wanted)
-    rows: list[ScoreRow] = []
-    failures: list[str] = []
-    hidden = None if progress else True  # None: hidden where there is no terminal
-    for result in tqdm(_each(score, pairs, workers), "evaluate", len(pairs), unit="case", disable=hidden):
-        if isinstance(result, str):
-            failures.append(result)
-        else:
-            rows.extend(result)
+    jobs = {pair.name: (pair,) for pair in pairs}
+    outcome = for_each(_score_pair, jobs, (predicted, true, wanted), workers, "Scoring", progress)
+    rows = [row for scored in outcome.results.values() for row in scored]
+    failures = [why if name in why else f"{name}: {why}" for name, why in outcome.failures.items()]
     if not rows and failures:
         raise DatasetError("No case could be scored:\n" + "\n".join(sorted(failures)))
     _check_organs(truth, true_organs={row.organ for row in rows}, wanted=wanted)
@@ -73,7 +61,7 @@ def score_case(
     case_name: str, prediction: LabelMap, truth: LabelMap, organs: Sequence[str] | None = None
 ) -> list[ScoreRow]:
     """Score one case in memory: a row for every organ the truth names, or those of them in `organs`."""
-    if not prediction.grid.same_place(truth.grid):
+    if not prediction.grid.same_place(truth.grid, place_tolerance_mm(truth.grid)):
         raise DatasetError(
             f"{case_name}: the prediction lies on another grid ({_describe(prediction.grid)}) than the truth "
             f"({_describe(truth.grid)}). Both need one grid: segment the scan that the truth was drawn on."
@@ -108,51 +96,9 @@ def _renumbered(case_name: str, role: str, labels: LabelMap, numbers: dict[str, 
 
 
 def _score_pair(
-    predicted: LabelSource, true: LabelSource, organs: Sequence[str] | None, pair: Pair
-) -> list[ScoreRow] | str:
-    """The rows of one case, or the sentence that says why there are none."""
-    try:
-        return score_case(pair.name, predicted.read(pair.predicted_as), true.read(pair.name), organs)
-    except ContinualSegmentError as error:
-        return str(error)
-
-
-def _each(
-    score: Callable[[Pair], list[ScoreRow] | str], pairs: Sequence[Pair], workers: int | None
-) -> Iterator[list[ScoreRow] | str]:
-    """Results as they come, from this process or from a pool."""
-    workers = min(workers or _usable_cpus(), len(pairs))
-    if workers <= 1:
-        yield from map(score, pairs)
-        return
-    # Spawned, not forked: the caller may run threads (torch does) that a fork would copy half.
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), _start_worker)
-    try:
-        for job in as_completed([pool.submit(score, pair) for pair in pairs]):
-            yield job.result()
-    except BrokenProcessPool as error:
-        raise DatasetError(
-            "A worker process ended before its time, most likely for lack of memory. Use fewer workers. "
-            "(A script that calls this needs its `if __name__ == '__main__':`.)"
-        ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C: end at once and without a traceback
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)  # the parent was killed: nobody waits for the result
-
-
-def _usable_cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    pair: Pair, predicted: LabelSource, true: LabelSource, organs: Sequence[str] | None
+) -> list[ScoreRow]:
+    return score_case(pair.name, predicted.read(pair.predicted_as), true.read(pair.name), organs)
 
 
 def _describe(grid: Grid) -> str:

@@ -72,7 +72,7 @@ class RawLabels:
         return self.cases.keys()
 
     def read(self, case_name: str) -> LabelMap:
-        return self.dataset.read(self.cases[case_name])[1]
+        return self.dataset.read_labels(self.cases[case_name])
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,8 @@ class Report:
     examples: list[Example]
     histories: dict[str, list[dict[str, float]]]
     verification: Verification
-    seconds: float
+    seconds: float | None
+    """Preparing, learning, segmenting and scoring; None where the run was stopped in between."""
 
     @property
     def dice(self) -> list[dict[str, float]]:
@@ -119,7 +120,7 @@ def dices(found: Evaluation) -> dict[str, float]:
 def as_data(result: Report) -> dict[str, Any]:
     """The report's numbers, for programs."""
     return {
-        "seconds": round(result.seconds, 1),
+        "seconds": result.seconds and round(result.seconds, 1),
         "verified": result.verification.good,
         "steps": [
             {

@@ -1,0 +1,197 @@
+"""A learning step: what it may change, and what it never does."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from continual_segment.data.prepare import prepare
+from continual_segment.errors import ContinualSegmentError, DatasetError, ModelError
+from continual_segment.files import read_scan
+from continual_segment.learning import LearnConfig, learn
+from continual_segment.learning import decoder as decoder_module
+from continual_segment.learning.decoder import PatchSource, run_signature, train_decoder
+from continual_segment.learning.step import run_folder
+from continual_segment.model import Model, verify
+from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder
+from continual_segment.organs import Organ, find_organ
+from continual_segment.segmentation import SegmentConfig, Segmenter
+
+
+@pytest.fixture
+def config(preset, quick):
+    return quick(preset.learn, iterations=2, report_every=2)
+
+
+@pytest.fixture
+def source(datasets, preset):
+    return PatchSource(datasets["chest"], preset.patches, preset.augment)
+
+
+def answers(folder, scan_path, pack):
+    labels, scores = Segmenter(Model.open(folder), packs=[pack], config=SegmentConfig(progress=False))(
+        read_scan(scan_path)
+    )
+    return labels.voxels, scores.voxels
+
+
+def test_later_steps_change_no_byte_and_no_output_of_what_was_learned(
+    base_folder, datasets, config, contents, scan_path
+):
+    before, answered = contents(base_folder), answers(base_folder, scan_path, "totalseg")
+    learn(datasets["chest"], base_folder, config, "second")
+    learn(datasets["chest"], base_folder, replace(config, later=replace(config.later, seed=1)), "third")
+    after = contents(base_folder)
+    changed = {name for name in after if after[name] != before.get(name)}
+    assert changed == {"model.json", "packs/second.pack", "packs/third.pack"}
+    assert after["packs/second.pack"] != after["packs/third.pack"]
+    for one, other in zip(answered, answers(base_folder, scan_path, "totalseg"), strict=True):
+        assert one.tobytes() == other.tobytes()
+    assert verify(base_folder).good
+
+
+def test_a_later_step_trains_the_decoder_alone(source, config, monkeypatch, tmp_path):
+    torch.manual_seed(0)
+    encoder = GeneralEncoder(config.network).freeze()
+    decoder = Decoder(config.network, DecoderPlan.nnunet(config.network), len(source.dataset.organs))
+    held = []
+    train = decoder_module.train
+    monkeypatch.setattr(
+        decoder_module, "train", lambda module, *args, **known: held.append(module) or train(module, *args, **known)
+    )
+    before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    first = {name: tensor.clone() for name, tensor in decoder.state_dict().items()}
+    train_decoder(encoder, decoder, source, config.later, tmp_path, "test")
+    assert held == [decoder]  # the optimiser never sees the encoder
+    assert all(parameter.grad is None for parameter in encoder.parameters())
+    assert not any(module.training for module in encoder.modules())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in encoder.state_dict().items())
+    assert all(not torch.equal(t, first[n]) for n, t in decoder.state_dict().items() if n.endswith("conv.weight"))
+
+
+def test_the_first_step_trains_encoder_and_decoder(source, config, tmp_path):
+    encoder = GeneralEncoder(config.network)
+    decoder = Decoder(config.network, DecoderPlan.nnunet(config.network), len(source.dataset.organs))
+    before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    train_decoder(encoder, decoder, source, config.first, tmp_path, "test")
+    unchanged = [name for name, tensor in encoder.state_dict().items() if torch.equal(tensor, before[name])]
+    assert not [name for name in unchanged if name.endswith("conv.weight")]
+    assert all(torch.isfinite(tensor).all() for tensor in encoder.state_dict().values())
+
+
+def test_the_same_step_twice_gives_the_same_bytes_and_another_seed_others(datasets, config, contents, tmp_path):
+    folders = [tmp_path / name / "model" for name in ("one", "two", "other")]
+    for folder, seed in zip(folders, (0, 0, 1), strict=True):
+        settings = replace(config, first=replace(config.first, seed=seed))
+        learn(datasets["totalseg"], folder, settings, "base")
+    one, two, other = (contents(folder) for folder in folders)
+    assert one == two
+    assert one["encoder.safetensors"] != other["encoder.safetensors"]
+    assert one["packs/base.pack"] != other["packs/base.pack"]
+
+
+def test_a_step_keeps_its_log_beside_the_model_and_no_checkpoint(base_model_folder):
+    run = run_folder(base_model_folder, "totalseg")
+    assert run.parent.parent == base_model_folder.parent
+    assert {path.name for path in run.iterdir()} == {"log.csv", "curves.png"}
+
+
+def test_the_training_card_tells_how_the_pack_came_to_be(base_model_folder, datasets, preset):
+    dataset, card = datasets["totalseg"], Model.open(base_model_folder).pack("totalseg").card
+    assert card["dataset"] == dataset.name
+    assert card["cases"]["train"] == len(dataset.case_names("train"))
+    assert card["train"]["iterations"] == preset.first.iterations
+    assert 0 <= card["validation_patch_dice"] <= 1
+    assert "phantom_0" not in str(card)  # no patient's name
+
+
+def test_a_dataset_of_another_spacing_is_refused_with_the_command_to_type(
+    base_folder, raw_datasets, config, tmp_path
+):
+    other = replace(Model.open(base_folder).prepare, spacing_mm=(20.0, 20.0, 20.0))
+    dataset = prepare(raw_datasets["chest"], tmp_path / "prepared", other, workers=1, progress=False)
+    with pytest.raises(DatasetError, match="was prepared with") as refused:
+        learn(dataset, base_folder, config, "chest")
+    assert f"`conseg prepare RAW --model {base_folder}`" in str(refused.value)
+    assert not run_folder(base_folder, "chest").exists()
+
+
+def test_a_name_that_is_taken_is_refused_before_training(base_folder, datasets, config):
+    with pytest.raises(ModelError, match=r"has a pack 'totalseg' already.*conseg pack remove totalseg") as taken:
+        learn(datasets["chest"], base_folder, config, "totalseg")
+    assert "give another --name" in str(taken.value)
+
+
+def test_a_name_that_cannot_be_is_refused_before_training(datasets, config, tmp_path):
+    with pytest.raises(ModelError, match="A pack is named with letters"):
+        learn(datasets["chest"], tmp_path / "model", config, "my chest")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_organ_whose_id_is_taken_is_refused_before_training(base_folder, datasets, config, monkeypatch):
+    dataset = datasets["chest"]
+    clash = Organ("windpipe", find_organ("trachea").id)
+    monkeypatch.setattr(dataset, "organs", (clash, *dataset.organs[1:]))
+    with pytest.raises(ModelError, match="'windpipe', which is 'trachea'"):
+        learn(dataset, base_folder, config, "chest")
+    assert not run_folder(base_folder, "chest").exists()
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_a_dataset_without_a_split_is_refused(split, datasets, config, monkeypatch, tmp_path):
+    dataset = datasets["chest"]
+    monkeypatch.setattr(dataset, "splits", {n: s for n, s in dataset.splits.items() if s != split})
+    with pytest.raises(DatasetError, match=f"no case falls into the {split} split"):
+        learn(dataset, tmp_path / "model", config)
+
+
+def test_settings_that_change_weights_change_the_signature_of_a_run(source, config):
+    decoder = Decoder(config.network, DecoderPlan.nnunet(config.network), 2)
+    usual = run_signature(None, decoder, source, config.first)
+    assert run_signature(None, decoder, source, replace(config.first, workers=3)) == usual
+    for changes in ({"seed": 5}, {"iterations": 3}, {"learning_rate": 0.5}, {"precision": "bfloat16"}):
+        assert run_signature(None, decoder, source, replace(config.first, **changes)) != usual
+    other = replace(source, patches=replace(source.patches, batch=3))
+    assert run_signature(None, decoder, other, config.first) != usual
+    assert run_signature(GeneralEncoder(config.network), decoder, source, config.first) != usual
+
+
+def test_a_stopped_step_is_not_continued_with_other_settings(datasets, config, tmp_path, monkeypatch):
+    folder = tmp_path / "model"
+
+    def full(*arguments):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(Model, "create", full)
+    with pytest.raises(OSError, match="disk is full"):
+        learn(datasets["totalseg"], folder, config, "base")
+    monkeypatch.undo()
+    with pytest.raises(ContinualSegmentError, match="belongs to a run with other data or settings"):
+        learn(datasets["totalseg"], folder, replace(config, first=replace(config.first, seed=9)), "base")
+    learn(datasets["totalseg"], folder, config, "base")  # the same command goes on
+    assert Model.open(folder).pack_names == ("base",)
+
+
+def test_patches_that_cannot_pass_the_network_fail_on_construction(config):
+    with pytest.raises(ValueError, match="no multiple of"):
+        LearnConfig(config.network, replace(config.patches, size=(8, 16, 15)), config.augment, config.first, config.later)
+
+
+def test_later_steps_take_the_window_of_the_model(base_folder, datasets, config):
+    other = replace(config, patches=replace(config.patches, size=(4, 8, 8)))
+    pack = learn(datasets["chest"], base_folder, other, "chest")
+    assert tuple(pack.card["patches"]["size"]) == Model.open(base_folder).window != (4, 8, 8)
+
+
+def test_two_models_learned_from_one_encoder_can_swap_packs(
+    base_model_folder, shared_model_folder, datasets, config, tmp_path
+):
+    elsewhere = Path(shutil.copytree(base_model_folder, tmp_path / "elsewhere"))
+    learn(datasets["chest"], elsewhere, config, "theirs")
+    here = Path(shutil.copytree(shared_model_folder, tmp_path / "here"))
+    model = Model.open(here).add(Model.open(elsewhere).pack("theirs"))
+    assert model.pack_names == ("chest", "theirs", "totalseg")
+    assert np.all([finding.good for finding in verify(here).findings])

@@ -1,0 +1,177 @@
+"""From a scan on disk to its label map."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from continual_segment.cli.main import main
+from continual_segment.errors import ModelError, ScanError
+from continual_segment.files import read_labels, read_scan, write_scan
+from continual_segment.model import Model
+from continual_segment.segmentation import SegmentConfig, Segmenter, segment
+from continual_segment.volume import Grid, Volume
+
+QUIET = SegmentConfig(progress=False)
+
+
+@pytest.fixture(scope="module")
+def model(shared_model_folder):
+    return Model.open(shared_model_folder)
+
+
+@pytest.fixture(scope="module")
+def scan(scan_path):
+    return read_scan(scan_path)
+
+
+@pytest.fixture(scope="module")
+def everything(model, scan):
+    return Segmenter(model, config=QUIET)(scan)
+
+
+def test_the_map_lies_on_the_scans_grid_and_names_every_organ(everything, scan, model):
+    labels, scores = everything
+    assert labels.grid.same_place(scan.grid)
+    assert labels.names == {organ.id: organ.name for organ in model.organs.values()}
+    assert set(np.unique(labels.voxels)) <= {0, *labels.names}
+    assert len(np.unique(labels.voxels)) > 2
+    assert ((scores.voxels >= 0) & (scores.voxels <= 1)).all()
+
+
+def test_segmenting_twice_gives_the_same(model, scan, everything):
+    again, _ = Segmenter(model, config=QUIET)(scan)
+    np.testing.assert_array_equal(again.voxels, everything[0].voxels)
+
+
+def test_the_order_of_packs_decides_nothing(model, scan, everything):
+    turned, _ = Segmenter(model, packs=["totalseg", "chest"], config=QUIET)(scan)
+    np.testing.assert_array_equal(turned.voxels, everything[0].voxels)
+
+
+def test_only_the_packs_needed_are_run_and_only_the_organs_asked_for_are_given(model, scan):
+    only_in = {
+        pack: next(
+            organ
+            for organ in model.pack(pack).organs
+            if sum(organ.name in {o.name for o in model.pack(name).organs} for name in model.pack_names) == 1
+        )
+        for pack in model.pack_names
+    }
+    for pack, organ in only_in.items():
+        segmenter = Segmenter(model, organs=[organ.name], config=QUIET)
+        ids = [own.id for own in model.pack(pack).organs]
+        assert [each.organ_ids.tolist() for each in segmenter.packs] == [[0, *ids]]
+        labels, scores = segmenter(scan)
+        assert labels.names == {organ.id: organ.name}
+        assert set(np.unique(labels.voxels)) <= {0, organ.id}
+        alone, _ = Segmenter(model, packs=[pack], config=QUIET)(scan)
+        np.testing.assert_array_equal(labels.voxels == organ.id, alone.voxels == organ.id)
+        if not labels.voxels.any():
+            assert not scores.voxels.any()
+    assert len(Segmenter(model, organs=["esophagus"], config=QUIET).packs) == 2  # both packs know it
+
+
+def test_organs_are_found_by_any_spelling(model):
+    assert [organ.name for organ in Segmenter(model, ["Trachea", "oesophagus"], config=QUIET).organs] == [
+        organ.name
+        for organ in sorted((model.organs[n] for n in ("esophagus", "trachea")), key=lambda organ: organ.id)
+    ]
+
+
+@pytest.mark.parametrize("name", ["unicorn", "!!!"])
+def test_an_organ_no_pack_knows_gets_a_sentence(name, model):
+    with pytest.raises(ModelError, match=rf"does not know {name}\. It knows .*esophagus"):
+        Segmenter(model, organs=["esophagus", name])
+
+
+def test_no_organ_at_all_gets_a_sentence(model):
+    with pytest.raises(ModelError, match="No organ was asked for"):
+        Segmenter(model, organs=[])
+
+
+def test_a_model_without_packs_says_what_to_do(base_folder):
+    with pytest.raises(ModelError, match=r"has no packs\. Add one with"):
+        Segmenter(Model.open(base_folder).remove("totalseg"))
+
+
+@pytest.mark.parametrize("orientation", ["LPS", "PLI", "SAR"])
+def test_the_map_of_a_turned_scan_is_the_same_place_in_the_patient(
+    orientation, scan, everything, model, tmp_path
+):
+    turned = Volume(scan.voxels, Grid(scan.grid.shape, scan.grid.affine, orientation))
+    write_scan(tmp_path / "scan.nii.gz", turned)
+    assert segment(tmp_path / "scan.nii.gz", model, tmp_path / "labels.nii.gz", config=QUIET) == {}
+    import nibabel
+
+    labels, original = (nibabel.load(tmp_path / f"{name}.nii.gz") for name in ("labels", "scan"))
+    assert "".join(nibabel.aff2axcodes(labels.affine)) == orientation
+    assert labels.shape == original.shape
+    np.testing.assert_allclose(labels.affine, original.affine)
+    expected = everything[0]
+    organ = np.bincount(expected.voxels[expected.voxels > 0]).argmax()
+    found = np.argwhere(np.asarray(labels.dataobj) == organ).mean(0)  # in the order of the file's axes
+    truth = np.argwhere(expected.voxels == organ).mean(0)[::-1]  # x, y, z
+    np.testing.assert_allclose(
+        nibabel.affines.apply_affine(labels.affine, found),
+        nibabel.affines.apply_affine(expected.grid.affine, truth),
+        atol=1e-3,
+    )
+
+
+def test_a_scan_of_another_spacing_comes_back_on_its_own_grid(scan, model):
+    fine = scan.grid.with_spacing((5.0, 9.0, 14.0))
+    coarse = Volume(np.full(fine.shape, -1000, np.int16), fine)
+    labels, _ = Segmenter(model, config=QUIET)(coarse)
+    assert labels.voxels.shape == fine.shape
+    assert labels.grid.same_place(fine)
+
+
+@pytest.fixture
+def scans(tmp_path, scan_path):
+    """A folder with two sound scans and, between them, a broken one."""
+    folder = tmp_path / "scans"
+    folder.mkdir()
+    for name in ("a_0000.nii.gz", "c.nii.gz"):
+        shutil.copy(scan_path, folder / name)
+    (folder / "b.nii.gz").write_bytes(scan_path.read_bytes()[:500])
+    (folder / "notes.txt").touch()
+    return folder
+
+
+def test_one_broken_scan_does_not_stop_the_others(scans, shared_model_folder, tmp_path, capsys, everything):
+    out = tmp_path / "out"
+    assert main(["segment", str(scans), "-m", str(shared_model_folder), "-o", str(out)]) == 1
+    assert sorted(path.name for path in out.iterdir()) == ["a.nii.gz", "c.nii.gz"]
+    shown = capsys.readouterr().out
+    assert "1 failed:" in shown
+    assert f"{scans / 'b.nii.gz'}: " in shown
+    for name in ("a", "c"):
+        labels = read_labels(out / f"{name}.nii.gz")
+        np.testing.assert_array_equal(labels.voxels, everything[0].voxels)
+        assert labels.names == everything[0].names
+
+
+def test_scores_are_written_beside_the_labels(scan_path, model, tmp_path, everything):
+    segment(scan_path, model, tmp_path / "x.nii.gz", config=QUIET, scores=True)
+    scores = read_scan(tmp_path / "x_score.nii.gz")
+    np.testing.assert_allclose(scores.voxels, everything[1].voxels, atol=1e-6)
+
+
+def test_two_scans_that_would_share_a_result_are_refused(scans, model, tmp_path):
+    shutil.copy(scans / "c.nii.gz", scans / "c_0000.nii.gz")
+    with pytest.raises(ScanError, match=r"c\.nii\.gz and .*c_0000\.nii\.gz would both be written to"):
+        segment(scans, model, tmp_path / "out", config=QUIET)
+
+
+def test_nothing_to_segment_gets_a_sentence(model, tmp_path):
+    with pytest.raises(ScanError, match="no such file or folder"):
+        segment(tmp_path / "gone", model, tmp_path / "out")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ScanError, match="no scan in this folder"):
+        segment(tmp_path / "empty", model, tmp_path / "out")
+
+
+def test_an_overlap_that_cannot_be_is_refused():
+    with pytest.raises(ValueError, match="overlap is a share from 0 to below 1, not 1"):
+        SegmentConfig(overlap=1)

@@ -1,0 +1,129 @@
+"""Slab by slab gives what the whole volume at once would give."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder
+from continual_segment.segmentation.merge import highest_probability
+from continual_segment.segmentation.slabs import PackDecoder, count_windows, pad_to_window, segment_slabs
+from continual_segment.segmentation.windows import gaussian_weights, window_starts
+
+WINDOW = (8, 16, 16)
+IDS = ((5, 2, 9), (2, 40_000))
+
+
+class CountingEncoder(GeneralEncoder):
+    calls = 0
+
+    def forward(self, window):
+        self.calls += 1
+        return super().forward(window)
+
+
+@pytest.fixture
+def encoder(preset):
+    torch.manual_seed(0)
+    return CountingEncoder(preset.network).freeze()
+
+
+@pytest.fixture
+def packs(preset):
+    """Two packs of random weights that share organ 2."""
+    torch.manual_seed(1)
+    return [
+        PackDecoder(Decoder(preset.network, DecoderPlan(("2d", "3d")), len(ids)).eval(), ids, torch.device("cpu"))
+        for ids in IDS
+    ]
+
+
+def make_scan(*shape):
+    return np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
+
+
+def run(voxels, encoder, packs, overlap=0.5):
+    return segment_slabs(voxels, encoder, packs, WINDOW, overlap, highest_probability)
+
+
+@torch.no_grad()
+def whole_volume(voxels, encoder, packs, overlap):
+    """The same windows, but every class of every pack kept for the whole volume."""
+    weights = torch.from_numpy(gaussian_weights(WINDOW))
+    starts = [window_starts(n, w, overlap) for n, w in zip(voxels.shape, WINDOW, strict=True)]
+    totals = [torch.zeros(len(pack.organ_ids), *voxels.shape) for pack in packs]
+    weight = torch.zeros(voxels.shape)
+    for corner in itertools.product(*starts):
+        place = tuple(slice(at, at + size) for at, size in zip(corner, WINDOW, strict=True))
+        features = encoder(torch.from_numpy(voxels[place])[None, None])
+        weight[place] += weights
+        for pack, total in zip(packs, totals, strict=True):
+            total[(slice(None), *place)] += pack.decoder(features)[0].softmax(0) * weights
+    organ, score = np.zeros(voxels.shape, int), np.zeros(voxels.shape, np.float32)
+    for pack, total in zip(packs, totals, strict=True):
+        best, channel = total.max(0)
+        found, sure = pack.organ_ids[channel].numpy(), (best / weight).numpy()
+        wins = (found > 0) & ((organ == 0) | (sure > score) | ((sure == score) & (found < organ)))
+        organ[wins], score[wins] = found[wins], sure[wins]
+    return organ, score
+
+
+@pytest.mark.parametrize("shape", [(8, 16, 16), (29, 16, 35), (21, 30, 19)])
+@pytest.mark.parametrize("overlap", [0.0, 0.5, 0.7])
+def test_slabs_give_the_labels_of_the_whole_volume_at_once(shape, overlap, encoder, packs):
+    voxels = make_scan(*shape)
+    organs, scores = run(voxels, encoder, packs, overlap)
+    expected, sure = whole_volume(voxels, encoder, packs, overlap)
+    assert len(np.unique(expected)) > 3  # the test sees several organs of both packs
+    np.testing.assert_array_equal(organs, expected)
+    np.testing.assert_allclose(scores, sure, atol=1e-3)  # kept in half precision
+
+
+def test_the_order_of_packs_decides_nothing(encoder, packs):
+    voxels = make_scan(20, 20, 20)
+    for one, other in zip(run(voxels, encoder, packs), run(voxels, encoder, packs[::-1]), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("count", [1, 2, 6])
+def test_the_encoder_runs_once_per_window_whatever_the_number_of_packs(count, encoder, packs):
+    voxels, heard = make_scan(20, 16, 24), []
+    segment_slabs(
+        voxels, encoder, (packs * 3)[:count], WINDOW, 0.5, highest_probability, advance=heard.append
+    )
+    assert encoder.calls == count_windows(voxels.shape, WINDOW, 0.5) == 4 * 1 * 2
+    assert sum(heard) == encoder.calls
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 7), (1, 1, 1), (30, 4, 16), (8, 40, 3)])
+def test_a_scan_smaller_than_a_window_is_segmented_with_air_around_it(shape, encoder, packs):
+    voxels = make_scan(*shape)
+    organs, scores = run(voxels, encoder, packs)
+    assert organs.shape == scores.shape == shape
+    padded, inner = pad_to_window(voxels, WINDOW)
+    expected, _ = whole_volume(padded, encoder, packs, 0.5)
+    np.testing.assert_array_equal(organs, expected[inner])
+    np.testing.assert_array_equal(padded[inner], voxels)
+    assert np.count_nonzero(padded != -1) == np.count_nonzero(voxels != -1)
+
+
+def test_class_channels_exist_for_the_height_of_one_window_only(encoder, packs):
+    seen = []
+
+    def merge(answers):
+        seen.extend((pack.total.shape, answer.organ.shape) for pack, answer in zip(packs, answers, strict=True))
+        return highest_probability(answers)
+
+    segment_slabs(make_scan(200, 16, 16), encoder, packs, WINDOW, 0.5, merge)
+    assert {total[1] for total, _ in seen} == {WINDOW[0]}
+    assert max(answer[0] for _, answer in seen) <= WINDOW[0]
+    assert sum(answer[0] for _, answer in seen) == 200 * len(packs)  # every slice once
+
+
+def test_a_scan_of_background_alone_has_no_organ_and_score_0(encoder, packs):
+    for pack in packs:
+        pack.decoder.seg_layers[-1].bias.data[0] = 1000.0
+    organs, scores = run(make_scan(20, 16, 16), encoder, packs)
+    assert not organs.any()
+    assert not scores.any()
