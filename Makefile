@@ -11,6 +11,8 @@ PYTHON ?= $(shell for name in python3.11 python3; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
 # For example --extra-index-url https://download.pytorch.org/whl/cpu
 PIP_OPTIONS ?=
+# For example -n 2: tests in two processes
+PYTEST_OPTIONS ?=
 
 .PHONY: help demo test lint format clean
 
@@ -37,7 +39,7 @@ demo: $(INSTALLED)
 	fi
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest $(PYTEST_OPTIONS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check $(CODE)

@@ -3,8 +3,8 @@
     python benchmarks/open_kbp.py DATA OUT [--config configs/open_kbp.toml]
 
 DATA holds Dataset101_HNBase, Dataset102_Parotid, Dataset103_LarynxEsophagus and Dataset104_EsophagusTumour in
-nnU-Net's raw layout; they share no patient. Writes OUT/report.html and OUT/scores.json and prints the Dice of
-every organ on its dataset's test split. Give the command again to go on where it was stopped.
+nnU-Net's raw layout; they share no patient. Scores three scans of each dataset after every step (OUT/report.html),
+and in the end every dataset's whole test split (OUT/test_split). Give the command again to go on where it stopped.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import sys
 from pathlib import Path
 
 from continual_segment.config import load_preset
+from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.raw import RawDataset
 from continual_segment.evaluation.report import write_report
 from continual_segment.memory import keep_freed_memory
-from continual_segment.protocol import ProtocolDataset, run_protocol
+from continual_segment.protocol import HeldOut, ProtocolDataset, run_protocol, score
 
 DATASETS = {
     "hn_base": ("Dataset101_HNBase", ()),
@@ -30,28 +31,26 @@ DATASETS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--config", default="configs/open_kbp.toml")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     keep_freed_memory()
+    config = load_preset(args.config)
     datasets = {
         name: ProtocolDataset(RawDataset.open(args.data / folder), anomalies)
         for name, (folder, anomalies) in DATASETS.items()
     }
-    report = run_protocol(args.out, datasets, load_preset(args.config))
+    report = run_protocol(args.out, datasets, config, held_out=3)
     path = write_report(args.out, report, [f"python {shlex.join(sys.argv)}"])
-    for which in ("alone", "merged"):
-        print(f"\n{'each dataset by its own pack' if which == 'alone' else 'all packs together'}")
-        for name, found in getattr(report.steps[-1], which).items():
-            print(f"\n{name}\n{found.table()}")
-    print(
-        f"\nforgotten after the last step: {report.forgetting[-1].mean_relative:.4%}\n{report.verification}\n{path}"
-    )
+    for name, dataset in datasets.items():
+        test = HeldOut.of(dataset.raw, PreparedDataset.open(args.out / "prepared" / name), None)
+        found = score(args.out / "model", [name], test, config, args.out / "test_split" / name)
+        print(f"\n{name}: {len(test.cases)} test scans, by its own pack\n{found.table()}")
+    forgotten = report.forgetting[-1].mean_relative
+    print(f"\nforgotten after the last step: {forgotten:.4%}\n{report.verification}\n{path}")
 
 
 if __name__ == "__main__":

@@ -44,9 +44,7 @@ def raw_folders(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def raw_datasets(raw_folders):
-    return {
-        name: RawDataset.open(folder, workers=1, progress=False) for name, folder in raw_folders.items()
-    }
+    return {name: RawDataset.open(folder, workers=1, progress=False) for name, folder in raw_folders.items()}
 
 
 @pytest.fixture(scope="session")
@@ -129,13 +127,14 @@ def contents():
     return read
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def python():
-    """Start Python with this package and one thread; the caller waits for it."""
+    """Start Python with this package and one thread; the caller waits for it, and none outlives the test."""
+    started = []
 
     def start(*arguments, **options):
         environment = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, *map(str, arguments)],
             env=environment,
             stdout=subprocess.PIPE,
@@ -143,5 +142,10 @@ def python():
             text=True,
             **options,
         )
+        started.append(process)
+        return process
 
-    return start
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()

@@ -134,8 +134,9 @@ def _there(
             "Run it again with fewer workers."
         ) from error
     finally:
-        for pipe, process in crew.items():  # idle by now, unless this is an error or Ctrl-C
+        for process in crew.values():  # idle by now, unless this is an error or Ctrl-C
             process.terminate()
+        for pipe, process in crew.items():
             process.join()
             pipe.close()
 

@@ -188,7 +188,7 @@ def test_labels_are_read_as_with_the_scan_and_the_scan_is_not_opened(nnunet, tot
 def test_labels_that_are_not_in_the_list_are_refused_without_the_scan_too(nnunet):
     save(nnunet / "labelsTr/a.nii.gz", labels(l9=(0, 0, 0)))
     dataset = RawDataset.open(nnunet, check=False)
-    with pytest.raises(DatasetError, match="a: .*labels 9 are not in the dataset's list"):
+    with pytest.raises(DatasetError, match=r"a: .*labels 9 are not in the dataset's list"):
         dataset.read_labels(dataset.cases[0])
 
 

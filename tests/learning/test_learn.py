@@ -60,7 +60,9 @@ def test_a_later_step_trains_the_decoder_alone(source, config, monkeypatch, tmp_
     held = []
     train = decoder_module.train
     monkeypatch.setattr(
-        decoder_module, "train", lambda module, *args, **known: held.append(module) or train(module, *args, **known)
+        decoder_module,
+        "train",
+        lambda module, *args, **known: held.append(module) or train(module, *args, **known),
     )
     before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
     first = {name: tensor.clone() for name, tensor in decoder.state_dict().items()}
@@ -69,7 +71,9 @@ def test_a_later_step_trains_the_decoder_alone(source, config, monkeypatch, tmp_
     assert all(parameter.grad is None for parameter in encoder.parameters())
     assert not any(module.training for module in encoder.modules())
     assert all(torch.equal(tensor, before[name]) for name, tensor in encoder.state_dict().items())
-    assert all(not torch.equal(t, first[n]) for n, t in decoder.state_dict().items() if n.endswith("conv.weight"))
+    assert all(
+        not torch.equal(t, first[n]) for n, t in decoder.state_dict().items() if n.endswith("conv.weight")
+    )
 
 
 def test_the_first_step_trains_encoder_and_decoder(source, config, tmp_path):
@@ -82,7 +86,9 @@ def test_the_first_step_trains_encoder_and_decoder(source, config, tmp_path):
     assert all(torch.isfinite(tensor).all() for tensor in encoder.state_dict().values())
 
 
-def test_the_same_step_twice_gives_the_same_bytes_and_another_seed_others(datasets, config, contents, tmp_path):
+def test_the_same_step_twice_gives_the_same_bytes_and_another_seed_others(
+    datasets, config, contents, tmp_path
+):
     folders = [tmp_path / name / "model" for name in ("one", "two", "other")]
     for folder, seed in zip(folders, (0, 0, 1), strict=True):
         settings = replace(config, first=replace(config.first, seed=seed))
@@ -120,7 +126,9 @@ def test_a_dataset_of_another_spacing_is_refused_with_the_command_to_type(
 
 
 def test_a_name_that_is_taken_is_refused_before_training(base_folder, datasets, config):
-    with pytest.raises(ModelError, match=r"has a pack 'totalseg' already.*conseg pack remove totalseg") as taken:
+    with pytest.raises(
+        ModelError, match=r"has a pack 'totalseg' already.*conseg pack remove totalseg"
+    ) as taken:
         learn(datasets["chest"], base_folder, config, "totalseg")
     assert "give another --name" in str(taken.value)
 
@@ -177,7 +185,13 @@ def test_a_stopped_step_is_not_continued_with_other_settings(datasets, config, t
 
 def test_patches_that_cannot_pass_the_network_fail_on_construction(config):
     with pytest.raises(ValueError, match="no multiple of"):
-        LearnConfig(config.network, replace(config.patches, size=(8, 16, 15)), config.augment, config.first, config.later)
+        LearnConfig(
+            config.network,
+            replace(config.patches, size=(8, 16, 15)),
+            config.augment,
+            config.first,
+            config.later,
+        )
 
 
 def test_later_steps_take_the_window_of_the_model(base_folder, datasets, config):

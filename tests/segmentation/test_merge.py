@@ -41,7 +41,11 @@ def test_a_single_pack_is_taken_at_its_word():
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(voxels, min_size=3, max_size=3), min_size=n, max_size=n)))
+@given(
+    st.integers(1, 4).flatmap(
+        lambda n: st.lists(st.lists(voxels, min_size=3, max_size=3), min_size=n, max_size=n)
+    )
+)
 def test_the_order_of_packs_decides_nothing_and_the_winner_is_the_best(packs):
     results = [merged(*order) for order in itertools.permutations(packs)]
     assert all(result == results[0] for result in results)

@@ -154,7 +154,7 @@ def test_one_broken_scan_does_not_stop_the_others(scans, shared_model_folder, tm
 
 def test_scores_are_written_beside_the_labels(scan_path, model, tmp_path, everything):
     segment(scan_path, model, tmp_path / "x.nii.gz", config=QUIET, scores=True)
-    scores = read_scan(tmp_path / "x_score.nii.gz")
+    scores = read_scan(tmp_path / "scores" / "x.nii.gz")
     np.testing.assert_allclose(scores.voxels, everything[1].voxels, atol=1e-6)
 
 

@@ -34,7 +34,9 @@ def packs(preset):
     """Two packs of random weights that share organ 2."""
     torch.manual_seed(1)
     return [
-        PackDecoder(Decoder(preset.network, DecoderPlan(("2d", "3d")), len(ids)).eval(), ids, torch.device("cpu"))
+        PackDecoder(
+            Decoder(preset.network, DecoderPlan(("2d", "3d")), len(ids)).eval(), ids, torch.device("cpu")
+        )
         for ids in IDS
     ]
 
@@ -112,7 +114,9 @@ def test_class_channels_exist_for_the_height_of_one_window_only(encoder, packs):
     seen = []
 
     def merge(answers):
-        seen.extend((pack.total.shape, answer.organ.shape) for pack, answer in zip(packs, answers, strict=True))
+        seen.extend(
+            (pack.total.shape, answer.organ.shape) for pack, answer in zip(packs, answers, strict=True)
+        )
         return highest_probability(answers)
 
     segment_slabs(make_scan(200, 16, 16), encoder, packs, WINDOW, 0.5, merge)

@@ -18,13 +18,22 @@ def draw(batch, z, y, x, classes, seed):
     return logits, labels
 
 
-def plain_loss(logits, labels):
+def plain_loss(logits, labels, present_only=False):
     """nnU-Net's DC_and_CE_loss without batch Dice: soft Dice per sample, background left out, smooth 1e-5."""
     truth = one_hot(labels, logits.shape[1]).movedim(-1, 1).to(logits.dtype)
     probability = logits.softmax(1)
     axes = (2, 3, 4)
     dice = (2 * (probability * truth).sum(axes) + 1e-5) / (probability.sum(axes) + truth.sum(axes) + 1e-5)
-    return torch.nn.CrossEntropyLoss()(logits, labels) - dice[:, 1:].mean()
+    cross_entropy = torch.nn.CrossEntropyLoss()(logits, labels)
+    if not present_only:
+        return cross_entropy - dice[:, 1:].mean()
+    counted = [
+        dice[sample, organ]
+        for sample in range(len(labels))
+        for organ in range(1, logits.shape[1])
+        if organ in labels[sample]
+    ]
+    return cross_entropy - (torch.stack(counted).mean() if counted else 0)
 
 
 @settings(max_examples=60, deadline=None)
@@ -35,6 +44,15 @@ def test_the_loss_is_nnunets(size, classes, seed):
     torch.testing.assert_close(
         dice_and_cross_entropy(logits, labels).double(), expected, rtol=1e-6, atol=1e-6
     )
+
+
+@settings(max_examples=40, deadline=None)
+@given(size=sizes, classes=st.integers(2, 6), seed=st.integers(0, 10_000))
+def test_organs_that_a_sample_lacks_can_be_left_out_of_its_dice(size, classes, seed):
+    logits, labels = draw(*size, classes, seed)
+    expected = plain_loss(logits.double(), labels, present_only=True)
+    found = dice_and_cross_entropy(logits, labels, "present").double()
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
 
 
 @settings(max_examples=30, deadline=None)

@@ -95,7 +95,9 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_whole(make_run, monkeypatch, 
             monkeypatch.setattr(torch, "save", full_disk)
         return run.loss_of(images, labels)
 
-    with pytest.raises(ContinualSegmentError, match=r"after 8 iterations could not be written .*No space") as full:
+    with pytest.raises(
+        ContinualSegmentError, match=r"after 8 iterations could not be written .*No space"
+    ) as full:
         run.go(fill_disk_after_the_first_checkpoint)
     assert "give the same command again" in str(full.value)
     monkeypatch.undo()

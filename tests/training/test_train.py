@@ -117,6 +117,7 @@ def test_bfloat16_learns_too_and_leaves_weights_in_full_precision(make_run):
         ({"learning_rate": 0.0}, "above 0"),
         ({"optimiser": "adam"}, "optimiser is one of sgd, adamw, not 'adam'"),
         ({"precision": "float8"}, "precision is one of"),
+        ({"dice_over": "some"}, "dice_over is one of all, present"),
         ({"workers": -1}, "at least 0"),
         ({"seed": -1}, "at least 0"),
     ],

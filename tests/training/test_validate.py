@@ -28,7 +28,9 @@ def perfect(images):
 
 @pytest.fixture
 def batches():
-    labels = torch.randint(0, 3, (4, 3, 4, 5), generator=torch.Generator().manual_seed(0))  # organ 3 never occurs
+    labels = torch.randint(
+        0, 3, (4, 3, 4, 5), generator=torch.Generator().manual_seed(0)
+    )  # organ 3 never occurs
     return LabelledBatches(labels)
 
 

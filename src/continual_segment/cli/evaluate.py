@@ -129,7 +129,7 @@ def _report(evaluation: Evaluation, output: Path | None) -> None:
                 f"{len(names)} {cases} {title}: {', '.join(names[:MOST_NAMES_SHOWN])}{more}", file=sys.stderr
             )
     if output:
-        print(f"{len(evaluation.cases)} cases scored; tables in {output}", file=sys.stderr)
+        print(f"Cases scored: {len(evaluation.cases)}. Tables in {output}.", file=sys.stderr)
 
 
 def _names(text: str) -> list[str]:

@@ -27,7 +27,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "--anomaly", action="append", default=[], metavar="KIND", dest="anomalies",
         help="a disease the training scans hold, such as 'esophageal tumour'; may be repeated",
     )  # fmt: skip
-    add_device(parser)
+    add_device(parser, default="the preset's")
     parser.add_argument("--precision", choices=("float32", "bfloat16", "float16"), help="of the forward pass")
     parser.add_argument(
         "--compile", action="store_true", default=None, help="run networks through torch.compile"

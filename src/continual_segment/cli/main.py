@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"conseg {args.verb}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        print(f"\nconseg {args.verb}: {stop or 'stopped'}", file=sys.stderr)
+        print(f"\nconseg {args.verb}: {str(stop) or 'stopped'}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `conseg ... | head` is no error
         sys.stderr.close()

@@ -22,8 +22,8 @@ def add_preset(parser: argparse.ArgumentParser, default: str | None = None) -> N
     )
 
 
-def add_device(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1, mps (default: the preset's)")
+def add_device(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument("--device", metavar="NAME", help=f"cpu, cuda, cuda:1, mps (default: {default})")
 
 
 def check_device(name: str) -> None:

@@ -137,7 +137,8 @@ def segment(
             target.parent.mkdir(parents=True, exist_ok=True)
             write_labels(target, labels)
             if scores:
-                write_scan(target.with_name(f"{case_of(target)}_score.nii.gz"), score)
+                score_path(target).parent.mkdir(exist_ok=True)
+                write_scan(score_path(target), score)
         except (
             ContinualSegmentError,
             OSError,
@@ -146,6 +147,11 @@ def segment(
             failures[str(scan)] = str(error)
             log.error("%s", error)
     return failures
+
+
+def score_path(labels: Path) -> Path:
+    """In a folder of its own, so that a folder of label maps holds nothing else."""
+    return labels.parent / "scores" / f"{name_of_scan(labels)}.nii.gz"
 
 
 def list_jobs(source: Path, output: Path) -> Iterator[tuple[Path, Path]]:

@@ -7,18 +7,22 @@ comes from the probability each voxel gives its own label, so no one-hot volume 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+DiceClasses = Literal["all", "present"]
 SMOOTH = 1e-5  # keeps Dice of a class that is absent and not predicted away from 0 / 0
 
 
-def dice_and_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+def dice_and_cross_entropy(logits: Tensor, labels: Tensor, dice_over: DiceClasses = "all") -> Tensor:
     """Cross-entropy minus soft Dice, the mean over samples and foreground classes.
 
-    logits (batch, class, z, y, x), labels (batch, z, y, x).
+    logits (batch, class, z, y, x), labels (batch, z, y, x). With dice_over "present", classes that a sample
+    lacks are left out of its Dice: their Dice is 0 whatever is predicted, so in a dataset of many organs,
+    of which a patch shows few, they only dilute the others.
     """
     batch, classes = logits.shape[:2]
     log_probability = logits.float().log_softmax(dim=1).reshape(batch, classes, -1)
@@ -29,10 +33,11 @@ def dice_and_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     true = zeros.scatter_add(1, labels, torch.ones_like(log_own))
     overlap = zeros.scatter_add(1, labels, log_own.exp())
     dice = (2 * overlap + SMOOTH) / (predicted + true + SMOOTH)
-    return -log_own.mean() - dice[:, 1:].mean()
+    counted = true[:, 1:] > 0 if dice_over == "present" else torch.ones_like(dice[:, 1:], dtype=torch.bool)
+    return -log_own.mean() - (dice[:, 1:] * counted).sum() / counted.sum().clamp_min(1)
 
 
-def supervised_loss(outputs: Sequence[Tensor], labels: Tensor) -> Tensor:
+def supervised_loss(outputs: Sequence[Tensor], labels: Tensor, dice_over: DiceClasses = "all") -> Tensor:
     """The loss of all of a decoder's outputs, finest first; each coarser one counts half the one before.
 
     The coarsest is left out, as in nnU-Net: small organs have vanished from its labels.
@@ -40,7 +45,7 @@ def supervised_loss(outputs: Sequence[Tensor], labels: Tensor) -> Tensor:
     used = outputs[:-1] if len(outputs) > 1 else outputs
     weights = [0.5**level for level in range(len(used))]
     losses = [
-        weight * dice_and_cross_entropy(output, shrink_labels(labels, output.shape[2:]))
+        weight * dice_and_cross_entropy(output, shrink_labels(labels, output.shape[2:]), dice_over)
         for weight, output in zip(weights, used, strict=True)
     ]
     return torch.stack(losses).sum() / sum(weights)

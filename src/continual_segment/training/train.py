@@ -23,6 +23,7 @@ from tqdm import tqdm
 from continual_segment.training.checkpoint import load_checkpoint, save_checkpoint
 from continual_segment.training.history import write_history
 from continual_segment.training.interrupt import StopRequest
+from continual_segment.training.loss import DiceClasses
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,8 @@ class TrainConfig:
     """At the first iteration; it falls as (1 - share done) ** 0.9."""
     weight_decay: float = 3e-5
     """Of all weights; as in nnU-Net."""
+    dice_over: DiceClasses = "all"
+    """Classes in the Dice of a patch: all of the dataset, as in nnU-Net, or those present in it."""
     gradient_norm: float = 12.0
     """Gradients longer than this are shortened to it."""
     validation_batches: int = 8
@@ -67,7 +70,7 @@ class TrainConfig:
             raise ValueError(f"learning_rate is above 0, not {self.learning_rate}.")
         if min(self.seed, self.workers, self.validation_batches) < 0:
             raise ValueError("seed, workers and validation_batches are at least 0.")
-        for name, kind in (("optimiser", Optimiser), ("precision", Precision)):
+        for name, kind in (("optimiser", Optimiser), ("precision", Precision), ("dice_over", DiceClasses)):
             if (value := getattr(self, name)) not in get_args(kind):
                 raise ValueError(f"{name} is one of {', '.join(get_args(kind))}, not {value!r}.")
 

@@ -1,0 +1,100 @@
+"""Presets and TOML files of the same form."""
+
+import re
+
+import pytest
+
+from continual_segment.config import PRESETS, ExperimentConfig, load_preset
+from continual_segment.errors import ConfigError
+
+GOOD = """
+[prepare]
+spacing_mm = [4.0, 2.0, 2.0]
+[network]
+features = [4, 6]
+kernels = [[1, 3, 3], [3, 3, 3]]
+strides = [[1, 1, 1], [2, 2, 2]]
+[patches]
+size = [8, 16, 16]
+[first]
+iterations = 10
+[later]
+iterations = 5
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Load GOOD with one piece of text replaced."""
+
+    def load(old="", new=""):
+        assert old in GOOD
+        path = tmp_path / "mine.toml"
+        path.write_text(GOOD.replace(old, new, 1) if old else GOOD + new)
+        return load_preset(str(path))
+
+    return load
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_loads_and_its_windows_pass_its_network(name):
+    config = load_preset(name)
+    assert isinstance(config, ExperimentConfig)
+    config.network.check_window(config.patches.size)
+    assert config.learn.first == config.first
+
+
+def test_the_paper_preset_has_the_papers_numbers():
+    config = load_preset("paper")
+    assert config.prepare.spacing_mm == (3.0, 0.75, 0.75)
+    assert config.prepare.window_hu == (-1024, 1024)
+    assert config.patches.size == (64, 128, 128)
+    assert (config.first.iterations, config.later.iterations) == (8000 * 250, 1000 * 250)
+    assert (config.first.optimiser, config.first.learning_rate) == ("sgd", 0.01)
+
+
+def test_a_file_of_ones_own_reads_as_written(load):
+    config = load()
+    assert config.network.kernels == ((1, 3, 3), (3, 3, 3))  # tuples all the way down
+    assert config.later.iterations == 5
+    assert config.segment.overlap == 0.5  # what is left out has its usual value
+
+
+def test_settings_of_all_training_are_changed_at_once(load):
+    config = load().on(seed=7, workers=3)
+    assert (config.first.seed, config.later.seed, config.first.workers) == (7, 7, 3)
+    assert config.first.iterations == 10
+    with pytest.raises(ConfigError, match="at least 0"):
+        config.on(seed=-1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("", "[training]\n", "no table is called [training]. Tables: prepare, network"),
+        ("[later]\niterations = 5", "", "the table [later] is missing"),
+        ("iterations = 10", "iteratons = 10", "[first] has no setting 'iteratons'. Its settings: iterations"),
+        ("iterations = 10", "iterations = 0", "[first]: iterations and report_every are at least 1"),
+        ("iterations = 10", "iterations = 'ten'", "[first]: "),
+        ("iterations = 10", "iterations = 10\noptimiser = 'adam'", "[first]: optimiser is one of sgd, adamw"),
+        ("spacing_mm = [4.0, 2.0, 2.0]", "", "[prepare]: "),
+        ("spacing_mm = [4.0, 2.0, 2.0]", "spacing_mm = [4.0, 2.0]", "[prepare]: spacing_mm is three"),
+        ("features = [4, 6]", "features = [4, 6, 8]", "[network]: features, kernels and strides need"),
+        ("size = [8, 16, 16]", "size = [8, 16, 15]", "(8, 16, 15) voxels is no multiple of (2, 2, 2)"),
+        ("", "[segment]\noverlap = 1.5\n", "[segment]: overlap is a share"),
+        ("[prepare]", "segment = 3\n[prepare]", "[segment] is a table of settings, not 3"),
+        ("iterations = 10", "iterations =", "not TOML"),
+    ],
+)
+def test_what_cannot_be_gets_one_sentence_that_names_file_and_table(old, new, sentence, load):
+    with pytest.raises(ConfigError, match=re.escape(sentence)) as refused:
+        load(old, new)
+    assert "mine.toml: " in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_is_neither_preset_nor_file_gets_a_sentence():
+    with pytest.raises(
+        ConfigError, match=r"'huge' is neither a preset \(tiny, demo, laptop, paper\) nor a TOML"
+    ):
+        load_preset("huge")

@@ -1,0 +1,118 @@
+"""The whole way at the terminal: from phantoms to scores, and the demo's report."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from continual_segment.cli.main import main
+from continual_segment.files import read_labels
+from continual_segment.model import Model
+
+
+@pytest.fixture
+def conseg(capsys):
+    """Run a command and give what it printed; it must end with exit code 0."""
+
+    def run(command, *paths, code=0):
+        words = [
+            str(paths[int(word[1:])]) if re.fullmatch(r"%\d", word) else word for word in command.split()
+        ]
+        assert main(words) == code
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_from_phantoms_to_scores(conseg, tmp_path, contents):
+    raw, model, out = tmp_path / "raw", tmp_path / "model", tmp_path / "out"
+    folders = {"totalseg": raw / "Dataset901_totalseg", "chest": raw / "Dataset902_chest"}
+    for name, folder in folders.items():
+        prepared = tmp_path / f"{name}_prepared"
+        conseg(f"phantom %0 --dataset {name} --cases 6 --spacing 12 12 12 --workers 1", raw)
+        assert (folder / "dataset.json").is_file()
+        source = f"--model {model}" if model.exists() else "--preset tiny"
+        said = conseg(f"prepare %0 -o %1 --workers 1 {source}", folder, prepared)
+        assert "6 cases" in said
+        said = conseg(f"learn %0 -m %1 --preset tiny --name {name} --licence CC0", prepared, model)
+        assert f"now has pack '{name}': " in said
+        if name == "totalseg":
+            base = contents(model)
+
+    both = contents(model)
+    assert {"chest  ", "totalseg  "} <= {
+        line[: len(line.split()[0]) + 2] for line in conseg("pack list -m %0", model).splitlines()
+    }
+    assert json.loads(conseg("pack info chest -m %0", model))["licence"] == "CC0"
+    conseg("pack export chest -m %0 -o %1", model, tmp_path / "shared.pack")
+    assert json.loads(conseg("pack info %0", tmp_path / "shared.pack"))["name"] == "chest"
+    assert "Left in" in conseg("pack remove chest -m %0", model)
+    assert contents(model) == base
+    conseg("pack add %0 -m %1", tmp_path / "shared.pack", model)
+    assert contents(model) == both
+    conseg("pack add %0 -m %1 --name again", tmp_path / "shared.pack", model)
+    assert Model.open(model).pack_names == ("again", "chest", "totalseg")
+    conseg("pack remove again -m %0", model)
+    assert conseg("verify %0", model).count("outputs bit-identical") == 2
+
+    conseg("segment %0 -m %1 -o %2", folders["chest"] / "imagesTr", model, out)
+    assert len(list(out.iterdir())) == 6
+    assert {"esophagus", "trachea"} <= set(read_labels(next(out.iterdir())).names.values())
+    conseg("evaluate %0 %1 -o %2 --workers 1", out, folders["chest"], tmp_path / "scores")
+    scores = json.loads(conseg("evaluate %0 %1 --json --workers 1", out, folders["chest"]))
+    assert {path.name for path in (tmp_path / "scores").iterdir()} >= {
+        "scores.csv",
+        "organs.csv",
+        "evaluation.json",
+    }
+    assert 0 <= scores["mean"]["dice"] <= 1
+
+
+class Page(HTMLParser):
+    """Headings, and every address the page points to."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.headings, self.addresses, self.inside = [], [], None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.inside = tag
+        self.addresses += [value for name, value in attributes if name in ("src", "href", "srcset", "action")]
+
+    def handle_data(self, text):
+        if self.inside in ("h1", "h2"):
+            self.headings.append(text)
+            self.inside = None
+
+
+def test_the_demo_writes_a_report_that_needs_nothing_else(conseg, tmp_path):
+    out = tmp_path / "demo"
+    assert "report.html" in conseg("demo --preset tiny --cases 8 --out %0", out)
+    text = (out / "report.html").read_text()
+    page = Page(text)
+    for heading in (
+        "What it sees",
+        "Nothing is forgotten",
+        "Scores per organ",
+        "Sizes",
+        "Learning curves",
+        "The commands behind it",
+    ):
+        assert heading in page.headings
+    assert len(page.addresses) >= 8  # a picture per dataset and its curves
+    assert all(address.startswith(("data:image/png;base64,", "#")) for address in page.addresses)
+    assert not re.search(r"(src|href)\s*=\s*[\"']?\s*(https?:)?//", text)
+    assert "url(http" not in text
+    assert text.count("outputs bit-identical") == 4
+    assert "FAIL" not in text
+    for name in ("totalseg", "chest", "headneck", "esophagus"):
+        assert f"conseg learn {out / 'prepared' / name}" in text.replace("&#39;", "'")
+        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    scores = json.loads((out / "scores.json").read_text())
+    assert scores["verified"]
+    assert [row["relative"] for row in scores["forgetting"]] == pytest.approx(
+        [0] * len(scores["forgetting"]), abs=0
+    )
+    assert Model.open(out / "model").pack("esophagus").anomalies == ("esophageal tumour",)

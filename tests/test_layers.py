@@ -1,0 +1,111 @@
+"""The layers: a file imports only from lines below its own; neighbours on a line leave each other alone."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = "continual_segment"
+ROOT = Path(__file__).parents[1] / "src" / PACKAGE
+
+LINES = """
+cli
+demo
+protocol
+viewer config
+evaluation
+learning baselines
+segmentation
+model training phantom continual_method
+data networks metrics
+files processes
+volume organs errors memory
+"""
+HEIGHT = {room: -line for line, rooms in enumerate(LINES.split("\n")) for room in rooms.split()}
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def room_of(path: Path) -> str:
+    """The top folder or module; '' for the package's own __init__, which imports on first use alone."""
+    first = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    return "" if first == "__init__" else first
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    """Every module of ours a file names in an import, wherever in the file that stands."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names if name.name.split(".")[0] == PACKAGE)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide the room they come from"
+            if (node.module or "").split(".")[0] == PACKAGE:
+                yield from (home_of(str(node.module), name.name) for name in node.names)
+
+
+def home_of(module: str, name: str) -> str:
+    """The module a name is imported from: itself where it is one."""
+    place = ROOT.joinpath(*module.split(".")[1:], name)
+    return f"{module}.{name}" if place.is_dir() or place.with_suffix(".py").is_file() else module
+
+
+def imported_rooms(path: Path) -> set[str]:
+    return {module.split(".")[1] for module in imported_modules(path) if "." in module}
+
+
+def test_every_room_has_its_line():
+    assert {room_of(path) for path in FILES} - {""} <= HEIGHT.keys()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_imports_from_lower_lines_alone(path):
+    room = room_of(path)
+    others = imported_rooms(path) - {room}
+    if not room:
+        assert others == set()
+    else:
+        assert {other for other in others if HEIGHT[other] >= HEIGHT[room]} == set()
+
+
+def test_files_of_one_room_do_not_import_each_other_in_a_circle():
+    graph = {module_name(path): set(imported_modules(path)) for path in FILES}
+    finished: set[str] = set()
+
+    def visit(module: str, way: tuple[str, ...]) -> None:
+        assert module not in way, " -> ".join((*way, module))
+        if module in finished or module not in graph:
+            return
+        for other in graph[module]:
+            visit(other, (*way, module))
+        finished.add(module)
+
+    for module in graph:
+        visit(module, ())
+
+
+def module_name(path: Path) -> str:
+    parts = (PACKAGE, *path.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_only_files_opens_a_scan():
+    openers = {path for path in FILES if {"nibabel", "pydicom"} & outside_modules(path)}
+    assert {room_of(path) for path in openers} == {"files"}
+
+
+def test_nothing_loads_pickled_objects_and_nothing_speaks_to_a_network():
+    for path in FILES:
+        if room_of(path) != "processes":  # which talks to its own children
+            assert not {"pickle", "socket", "urllib", "http", "requests"} & outside_modules(path), path
+        text = path.read_text(encoding="utf-8")
+        assert text.count("torch.load(") == text.count("weights_only=True)"), path
+
+
+def outside_modules(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {name.name.split(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add((node.module or "").split(".")[0])
+    return names
