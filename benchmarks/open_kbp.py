@@ -2,9 +2,10 @@
 
     python benchmarks/open_kbp.py DATA OUT [--config configs/open_kbp.toml]
 
-DATA holds Dataset101_HNBase, Dataset102_Parotid, Dataset103_LarynxEsophagus and Dataset104_EsophagusTumour in
-nnU-Net's raw layout; they share no patient. Scores three scans of each dataset after every step (OUT/report.html),
-and in the end every dataset's whole test split (OUT/test_split). Give the command again to go on where it stopped.
+DATA holds Dataset101_HNBase, Dataset102_Parotid, Dataset103_LarynxEsophagus and Dataset104_EsophagusTumour
+in nnU-Net's raw layout; they share no patient. Scores three scans of each dataset after every step
+(OUT/report.html), and in the end every dataset's whole test split (OUT/test_split). Give the command again
+to go on where it stopped.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ DATASETS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--config", default="configs/open_kbp.toml")
@@ -47,7 +50,7 @@ def main() -> None:
     path = write_report(args.out, report, [f"python {shlex.join(sys.argv)}"])
     for name, dataset in datasets.items():
         test = HeldOut.of(dataset.raw, PreparedDataset.open(args.out / "prepared" / name), None)
-        found = score(args.out / "model", [name], test, config, args.out / "test_split" / name)
+        found, _ = score(args.out / "model", name, [name], test, config, args.out / "test_split")
         print(f"\n{name}: {len(test.cases)} test scans, by its own pack\n{found.table()}")
     forgotten = report.forgetting[-1].mean_relative
     print(f"\nforgotten after the last step: {forgotten:.4%}\n{report.verification}\n{path}")

@@ -13,7 +13,9 @@ from continual_segment.protocol import ProtocolDataset, run_protocol
 ORDER = ("totalseg", "chest", "headneck", "esophagus")
 
 
-def demo(folder: Path, preset: str = "demo", cases: int = 20, held_out: int | None = 3, seed: int = 0) -> Path:
+def demo(
+    folder: Path, preset: str = "demo", cases: int = 20, held_out: int | None = 3, seed: int = 0
+) -> Path:
     """Learn four phantom datasets in `folder`, write `folder`/report.html and return its path."""
     datasets = {}
     for name in ORDER:
@@ -39,5 +41,8 @@ def commands(folder: Path, preset: str, cases: int, seed: int) -> list[str]:
             f"conseg prepare {root} -o {prepared / name} --preset {preset}",
             f"conseg learn {prepared / name} -m {model} --preset {preset} --name {name}{extra}",
         ]
-    lines += [f"conseg verify {model}", f"conseg segment {root / 'imagesTr'} -m {model} -o {folder / 'segmented'}"]
+    lines += [
+        f"conseg verify {model}",
+        f"conseg segment {root / 'imagesTr'} -m {model} -o {folder / 'segmented'}",
+    ]
     return [*lines, f"conseg evaluate {folder / 'segmented'} {root} -o {folder / 'scores'}"]

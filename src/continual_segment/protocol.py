@@ -23,11 +23,12 @@ from continual_segment.data.raw import RawCase, RawDataset
 from continual_segment.errors import DatasetError
 from continual_segment.evaluation.evaluate import score_case
 from continual_segment.evaluation.report import Example, Report, StepScores
-from continual_segment.evaluation.scores import Evaluation
+from continual_segment.evaluation.scores import Evaluation, ScoreRow
 from continual_segment.learning import learn
 from continual_segment.learning.step import run_folder
 from continual_segment.model import Model, verify
 from continual_segment.segmentation import Segmenter
+from continual_segment.segmentation.merge import highest_probability, only
 from continual_segment.training.history import read_history
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,9 @@ class HeldOut:
     def of(cls, raw: RawDataset, prepared: PreparedDataset, at_most: int | None) -> HeldOut:
         names = prepared.case_names("test")[:at_most]
         if not names:
-            raise DatasetError(f"{raw.folder}: no case falls into the test split. Three cases at least are needed.")
+            raise DatasetError(
+                f"{raw.folder}: no case falls into the test split. Three cases at least are needed."
+            )
         return cls(raw, [case for case in raw.cases if case.name in names])
 
 
@@ -71,7 +74,8 @@ def run_protocol(
     model = folder / "model"
     fresh = not run_folder(model, "").exists()
     prepared = {
-        name: prepare(dataset.raw, folder / "prepared" / name, config.prepare) for name, dataset in datasets.items()
+        name: prepare(dataset.raw, folder / "prepared" / name, config.prepare)
+        for name, dataset in datasets.items()
     }
     tests = {name: HeldOut.of(dataset.raw, prepared[name], held_out) for name, dataset in datasets.items()}
     steps = []
@@ -96,35 +100,44 @@ def score_step(
 ) -> StepScores:
     """Segment and score the held-out scans of every dataset learned so far, by own pack and by all."""
     packs = tuple(tests)
-    alone = {dataset: score(model, [dataset], test, config, folder / dataset) for dataset, test in tests.items()}
-    # with one pack both are the same work
-    merged = {
-        dataset: score(model, packs, test, config, folder / f"{dataset}_merged") for dataset, test in tests.items()
-    } if len(packs) > 1 else alone  # fmt: skip
+    found = {dataset: score(model, dataset, packs, test, config, folder) for dataset, test in tests.items()}
+    alone = {dataset: own for dataset, (own, _) in found.items()}
+    merged = {dataset: everything for dataset, (_, everything) in found.items()}
     return StepScores(name, Model.open(model).pack(name), alone, merged)
 
 
 def score(
-    model: Path, packs: Sequence[str], test: HeldOut, config: ExperimentConfig, folder: Path
-) -> Evaluation:
-    """Scores of these packs on the held-out scans, from `folder` where they were computed before."""
-    if (folder / "evaluation.json").exists():
-        return Evaluation.read(folder)
-    segmenter = Segmenter(Model.open(model), packs=packs, config=config.segment)
-    rows = []
-    for case in test.cases:
-        scan, truth = test.raw.read(case)
-        rows += score_case(case.name, segmenter(scan, title=case.name)[0], truth)
-    found = Evaluation.from_rows(rows)
-    found.write(folder)
-    return found
+    model: Path,
+    dataset: str,
+    packs: Sequence[str],
+    test: HeldOut,
+    config: ExperimentConfig,
+    folder: Path,
+) -> tuple[Evaluation, Evaluation]:
+    """Scores on the held-out scans of the dataset's own pack, and of all these packs together.
+
+    Both are kept in `folder`, and taken from there where they were computed before.
+    """
+    kept = folder / dataset, folder / f"{dataset}_merged"
+    if not all((path / "evaluation.json").exists() for path in kept):
+        segmenter = Segmenter(Model.open(model), packs=packs, config=config.segment)
+        rules = (only(packs.index(dataset)), highest_probability)
+        rows: tuple[list[ScoreRow], ...] = ([], [])
+        for case in test.cases:
+            scan, truth = test.raw.read(case)
+            results = segmenter.by_rules(scan, rules, title=case.name)
+            for found, (labels, _) in zip(rows, results, strict=True):
+                found += score_case(case.name, labels, truth)
+        for path, found in zip(kept, rows, strict=True):
+            Evaluation.from_rows(found).write(path)
+    own, everything = map(Evaluation.read, kept)
+    return own, everything
 
 
 def make_example(model: Path, name: str, test: HeldOut, config: ExperimentConfig) -> Example:
     """One held-out scan with its truth, its own pack's answer and that of all packs."""
     opened, case = Model.open(model), test.cases[0]
     scan, truth = test.raw.read(case)
-    own, everything = (
-        Segmenter(opened, packs=packs, config=config.segment)(scan)[0] for packs in ([name], None)
-    )
-    return Example(name, case.name, scan, truth, own, everything)
+    rules = (only(opened.pack_names.index(name)), highest_probability)
+    (own, _), (merged, _) = Segmenter(opened, config=config.segment).by_rules(scan, rules)
+    return Example(name, case.name, scan, truth, own, merged)

@@ -7,6 +7,7 @@ import pytest
 from continual_segment.cli.main import VERBS, main, make_parser
 
 HELP = """
+import sys
 from continual_segment.cli.main import main
 for words in (a.split() for a in sys.argv[1:]):
     try:

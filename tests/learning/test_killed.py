@@ -6,6 +6,7 @@ import time
 import pytest
 import torch
 
+from continual_segment.cli.main import main
 from continual_segment.learning.step import run_folder
 
 SLOW_STEP = """
@@ -18,67 +19,68 @@ strides = [[1, 1, 1], [2, 2, 2]]
 [patches]
 size = [8, 16, 16]
 [first]
-iterations = 60
-report_every = 20
+iterations = 48
+report_every = 12
 optimiser = "adamw"
 validation_batches = 1
 [later]
-iterations = 60
+iterations = 48
 """
 
 
 @pytest.fixture
-def learn_at_the_terminal(datasets, tmp_path, python):
+def command(datasets, tmp_path):
+    """The words of `conseg learn` for a model folder."""
     (tmp_path / "slow.toml").write_text(SLOW_STEP)
 
-    def start(folder):
-        return python(
-            "-m", "continual_segment.cli.main", "learn", datasets["totalseg"].folder, "-m", folder,
-            "--preset", tmp_path / "slow.toml", "--name", "base",
-        )  # fmt: skip
+    def words(folder):
+        options = ["--preset", tmp_path / "slow.toml", "--name", "base"]
+        return [str(word) for word in ("learn", datasets["totalseg"].folder, "-m", folder, *options)]
 
-    return start
+    return words
 
 
-def wait_until(happened, process, seconds=300):
+@pytest.fixture
+def learn_in_a_process(command, python):
+    return lambda folder: python("-m", "continual_segment.cli.main", *command(folder))
+
+
+def wait_for(path, process, seconds=300):
     end = time.monotonic() + seconds
-    while not happened():
+    while not path.exists():
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.01)
+        assert time.monotonic() < end, f"{path} did not appear in {seconds} s"
+        time.sleep(0.02)
 
 
 def test_a_killed_step_ends_with_the_same_bytes_as_an_unstopped_one(
-    learn_at_the_terminal, tmp_path, contents
+    command, learn_in_a_process, tmp_path, contents, caplog
 ):
     killed, whole = tmp_path / "killed" / "model", tmp_path / "whole" / "model"
     checkpoint = run_folder(killed, "base") / "checkpoint.pt"
-    unstopped = learn_at_the_terminal(whole)
-    process = learn_at_the_terminal(killed)
-    wait_until(checkpoint.exists, process)
+    process = learn_in_a_process(killed)
+    wait_for(checkpoint, process)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL
     assert not killed.exists()
     done = torch.load(checkpoint, weights_only=True)["iteration"]
-    assert 0 < done < 60
+    assert 0 < done < 48
 
-    resumed = learn_at_the_terminal(killed)
-    _, said = resumed.communicate(timeout=300)
-    assert resumed.returncode == 0, said
-    assert f"goes on after iteration {done} of 60" in said
-    _, said = unstopped.communicate(timeout=300)
-    assert unstopped.returncode == 0, said
+    with caplog.at_level("INFO"):
+        assert main(command(killed)) == 0
+    assert f"goes on after iteration {done} of 48" in caplog.text
+    assert main(command(whole)) == 0
     assert contents(killed) == contents(whole)
 
 
-def test_ctrl_c_says_how_to_go_on(learn_at_the_terminal, tmp_path):
-    folder = tmp_path / "stopped" / "model"
-    process = learn_at_the_terminal(folder)
-    wait_until((run_folder(folder, "base") / "log.csv").exists, process)
+def test_ctrl_c_says_how_to_go_on(learn_in_a_process, tmp_path):
+    run = run_folder(tmp_path / "model", "base")
+    process = learn_in_a_process(tmp_path / "model")
+    wait_for(run / "checkpoint.pt", process)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=300)
     assert process.returncode == 130
     assert "the same command goes on from there" in said
     assert "Traceback" not in said
-    assert (run_folder(folder, "base") / "checkpoint.pt").exists()
+    assert torch.load(run / "checkpoint.pt", weights_only=True)["iteration"] < 48

@@ -10,6 +10,7 @@ from continual_segment.errors import ModelError, ScanError
 from continual_segment.files import read_labels, read_scan, write_scan
 from continual_segment.model import Model
 from continual_segment.segmentation import SegmentConfig, Segmenter, segment
+from continual_segment.segmentation.merge import highest_probability, only
 from continual_segment.volume import Grid, Volume
 
 QUIET = SegmentConfig(progress=False)
@@ -175,3 +176,13 @@ def test_nothing_to_segment_gets_a_sentence(model, tmp_path):
 def test_an_overlap_that_cannot_be_is_refused():
     with pytest.raises(ValueError, match="overlap is a share from 0 to below 1, not 1"):
         SegmentConfig(overlap=1)
+
+
+def test_one_pass_of_the_networks_serves_several_rules(model, scan, everything):
+    rules = [only(index) for index in range(len(model.pack_names))]
+    *alone, merged = Segmenter(model, config=QUIET).by_rules(scan, [*rules, highest_probability])
+    np.testing.assert_array_equal(merged[0].voxels, everything[0].voxels)
+    for name, (labels, scores) in zip(model.pack_names, alone, strict=True):
+        expected, sure = Segmenter(model, packs=[name], config=QUIET)(scan)
+        np.testing.assert_array_equal(labels.voxels, expected.voxels)
+        np.testing.assert_array_equal(scores.voxels, sure.voxels)

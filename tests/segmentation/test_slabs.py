@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder
-from continual_segment.segmentation.merge import highest_probability
+from continual_segment.segmentation.merge import highest_probability, only
 from continual_segment.segmentation.slabs import PackDecoder, count_windows, pad_to_window, segment_slabs
 from continual_segment.segmentation.windows import gaussian_weights, window_starts
 
@@ -46,7 +46,7 @@ def make_scan(*shape):
 
 
 def run(voxels, encoder, packs, overlap=0.5):
-    return segment_slabs(voxels, encoder, packs, WINDOW, overlap, highest_probability)
+    return segment_slabs(voxels, encoder, packs, WINDOW, overlap, [highest_probability])[0]
 
 
 @torch.no_grad()
@@ -88,11 +88,21 @@ def test_the_order_of_packs_decides_nothing(encoder, packs):
         np.testing.assert_array_equal(one, other)
 
 
+def test_several_rules_give_what_each_gives_alone(encoder, packs):
+    voxels = make_scan(20, 20, 20)
+    merged, *alone = segment_slabs(
+        voxels, encoder, packs, WINDOW, 0.5, [highest_probability, only(0), only(1)]
+    )
+    np.testing.assert_array_equal(merged[0], run(voxels, encoder, packs)[0])
+    for pack, found in zip(packs, alone, strict=True):
+        np.testing.assert_array_equal(found[0], run(voxels, encoder, [pack])[0])
+
+
 @pytest.mark.parametrize("count", [1, 2, 6])
 def test_the_encoder_runs_once_per_window_whatever_the_number_of_packs(count, encoder, packs):
     voxels, heard = make_scan(20, 16, 24), []
     segment_slabs(
-        voxels, encoder, (packs * 3)[:count], WINDOW, 0.5, highest_probability, advance=heard.append
+        voxels, encoder, (packs * 3)[:count], WINDOW, 0.5, [highest_probability] * 3, advance=heard.append
     )
     assert encoder.calls == count_windows(voxels.shape, WINDOW, 0.5) == 4 * 1 * 2
     assert sum(heard) == encoder.calls
@@ -119,7 +129,7 @@ def test_class_channels_exist_for_the_height_of_one_window_only(encoder, packs):
         )
         return highest_probability(answers)
 
-    segment_slabs(make_scan(200, 16, 16), encoder, packs, WINDOW, 0.5, merge)
+    segment_slabs(make_scan(200, 16, 16), encoder, packs, WINDOW, 0.5, [merge])
     assert {total[1] for total, _ in seen} == {WINDOW[0]}
     assert max(answer[0] for _, answer in seen) <= WINDOW[0]
     assert sum(answer[0] for _, answer in seen) == 200 * len(packs)  # every slice once

@@ -12,13 +12,19 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "demo",
         help="learn four phantom datasets and write a report, in minutes",
-        description="Make four phantom CT datasets, learn them one after the other, segment held-out scans after "
-        "every step, and write OUT/report.html with pictures, scores, forgetting and the commands behind them. Stopped, "
-        "it goes on where it was when the command is given again.",
+        description="Make four phantom CT datasets, learn them one after the other, segment held-out scans "
+        "after every step, and write OUT/report.html with pictures, scores, forgetting and the commands "
+        "behind them. Stopped, it goes on where it was when the command is given again.",
     )
-    parser.add_argument("-o", "--out", type=Path, default=Path("demo"), metavar="OUT", help="folder (default: demo)")
-    parser.add_argument("--cases", type=int, default=20, metavar="N", help="patients per dataset (default: 20)")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="another seed, other patients (default: 0)")
+    parser.add_argument(
+        "-o", "--out", type=Path, default=Path("demo"), metavar="OUT", help="folder (default: demo)"
+    )
+    parser.add_argument(
+        "--cases", type=int, default=20, metavar="N", help="patients per dataset (default: 20)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="another seed, other patients (default: 0)"
+    )
     add_preset(parser, default="demo")
     parser.set_defaults(run=run)
 

@@ -32,7 +32,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--organs", metavar="A,B", help="only these organs; packs without any of them are not run"
     )
-    parser.add_argument("--scores", action="store_true", help="also write each voxel's winning probability, to scores/ beside the label maps")
+    parser.add_argument(
+        "--scores",
+        action="store_true",
+        help="also write each voxel's winning probability, to scores/ beside the label maps",
+    )
     parser.add_argument(
         "--overlap", type=float, metavar="SHARE", help="of neighbouring windows (default: 0.5)"
     )

@@ -112,7 +112,13 @@ def solids(patient: Patient) -> list[Solid]:
 
 def esophagus(patient: Patient, rng: np.random.Generator) -> list[Solid]:
     """Behind the trachea down to the stomach; a tumour makes a stretch of it thick, bright and crooked."""
-    path = [(-20.0, -2.0, -70.0), (-6.0, -14.0, -20.0), (3.0, -22.0, 30.0), (0.0, -18.0, 90.0), (0.0, -12.0, 140.0)]
+    path = [
+        (-20.0, -2.0, -70.0),
+        (-6.0, -14.0, -20.0),
+        (3.0, -22.0, 30.0),
+        (0.0, -18.0, 90.0),
+        (0.0, -12.0, 140.0),
+    ]
     if not patient.tumour:
         return [Solid("esophagus", 40, tube(path, 11))]
     middle = float(rng.uniform(-20, 60))
@@ -120,11 +126,15 @@ def esophagus(patient: Patient, rng: np.random.Generator) -> list[Solid]:
     heights = np.linspace(path[0][2], path[-1][2], 30)
     bump = np.exp(-0.5 * ((heights - middle) / 20) ** 2)
     axis = [np.interp(heights, [p[2] for p in path], [p[i] for p in path]) for i in (0, 1)]
-    bent = [(float(x + shift * b), float(y), float(z)) for x, y, z, b in zip(*axis, heights, bump, strict=True)]
+    bent = [
+        (float(x + shift * b), float(y), float(z)) for x, y, z, b in zip(*axis, heights, bump, strict=True)
+    ]
     thick = (11 + 7 * bump).tolist()
     return [
         Solid("esophagus", 40, tube(bent, thick)),
-        Solid("tumour", 75, ellipsoid((shift, float(np.interp(middle, heights, axis[1])), middle), (13, 13, 24))),
+        Solid(
+            "tumour", 75, ellipsoid((shift, float(np.interp(middle, heights, axis[1])), middle), (13, 13, 24))
+        ),
     ]
 
 

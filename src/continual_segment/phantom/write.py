@@ -113,6 +113,4 @@ def field_of_view(low_mm: float, high_mm: float, spacing_mm: tuple[float, float,
 def body_points(grid: Grid) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Coordinates of the voxel centres, each of a shape that broadcasts to (z, y, x)."""
     z, y, x = np.ogrid[tuple(slice(0, n) for n in grid.shape)]
-    return tuple(
-        grid.affine[i, i] * axis + grid.affine[i, 3] for i, axis in enumerate((x, y, z))
-    )  # type: ignore[return-value]
+    return tuple(grid.affine[i, i] * axis + grid.affine[i, 3] for i, axis in enumerate((x, y, z)))  # type: ignore[return-value]

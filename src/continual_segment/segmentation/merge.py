@@ -10,7 +10,7 @@ Out: organ ids and scores, (z, y, x)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -26,6 +26,9 @@ class Answer(NamedTuple):
     """Probability of that organ, 0 on background."""
 
 
+Merge = Callable[[Sequence[Answer]], Answer]
+
+
 def highest_probability(answers: Sequence[Answer]) -> Answer:
     """The organ with the highest probability among the packs that see one."""
     organ, score = answers[0]
@@ -35,3 +38,8 @@ def highest_probability(answers: Sequence[Answer]) -> Answer:
         organ = torch.where(wins, other_organ, organ)
         score = torch.where(wins, other_score, score)
     return Answer(organ, score)
+
+
+def only(pack: int) -> Merge:
+    """The rule that hears one pack alone."""
+    return lambda answers: answers[pack]

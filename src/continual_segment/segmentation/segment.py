@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +22,9 @@ from continual_segment.errors import ContinualSegmentError, ModelError, ScanErro
 from continual_segment.files import FORMATS, is_scan_file, name_of_scan, read_scan, write_labels, write_scan
 from continual_segment.model import Model, OrganPack
 from continual_segment.organs import Organ, canonical_name
-from continual_segment.segmentation.merge import highest_probability
+from continual_segment.segmentation.merge import Merge, highest_probability
 from continual_segment.segmentation.slabs import PackDecoder, count_windows, segment_slabs
-from continual_segment.volume import LabelMap, Volume
+from continual_segment.volume import Grid, LabelMap, Volume
 
 log = logging.getLogger(__name__)
 
@@ -77,26 +77,32 @@ class Segmenter:
 
     def __call__(self, scan: Volume, title: str = "segmenting") -> tuple[LabelMap, Volume]:
         """Labels and scores (the winner's probability) on the scan's grid."""
+        return self.by_rules(scan, [highest_probability], title)[0]
+
+    def by_rules(
+        self, scan: Volume, merges: Sequence[Merge], title: str = "segmenting"
+    ) -> list[tuple[LabelMap, Volume]]:
+        """Labels and scores by each merge rule, for one run of the networks."""
         prepared = prepare_scan(scan, self.prepare)
         voxels = normalise(prepared.voxels, self.prepare.window_hu)
-        windows = count_windows(voxels.shape, self.window, self.config.overlap)
+        overlap = self.config.overlap
+        windows = count_windows(voxels.shape, self.window, overlap)
         with tqdm(
             total=windows, desc=title, unit="window", disable=not self.config.progress, leave=False
         ) as bar:
-            organs, scores = segment_slabs(
-                voxels,
-                self.encoder,
-                self.packs,
-                self.window,
-                self.config.overlap,
-                highest_probability,
-                bar.update,
+            results = segment_slabs(
+                voxels, self.encoder, self.packs, self.window, overlap, merges, bar.update
             )
+        return [self._on_grid_of(scan, prepared.grid, *result) for result in results]
+
+    def _on_grid_of(
+        self, scan: Volume, grid: Grid, organs: np.ndarray, scores: np.ndarray
+    ) -> tuple[LabelMap, Volume]:
         unwanted = ~np.isin(organs, [organ.id for organ in self.organs])
         organs[unwanted] = scores[unwanted] = 0  # a pack may know more organs than were asked for
         names = {organ.id: organ.name for organ in self.organs}
-        labels = resample_labels(LabelMap(organs, prepared.grid, names), scan.grid)
-        return labels, resample_scan(replace(prepared, voxels=scores.astype(np.float32)), scan.grid)
+        labels = resample_labels(LabelMap(organs, grid, names), scan.grid)
+        return labels, resample_scan(Volume(scores.astype(np.float32), grid), scan.grid)
 
 
 def wanted_organs(folder: Path, packs: Sequence[OrganPack], names: Sequence[str] | None) -> list[Organ]:

@@ -14,10 +14,8 @@ import torch
 from torch import Tensor
 
 from continual_segment.networks import Decoder, GeneralEncoder
-from continual_segment.segmentation.merge import Answer
+from continual_segment.segmentation.merge import Answer, Merge
 from continual_segment.segmentation.windows import gaussian_weights, window_starts
-
-Merge = Callable[[Sequence[Answer]], Answer]
 
 
 class PackDecoder:
@@ -50,12 +48,12 @@ def segment_slabs(
     packs: Sequence[PackDecoder],
     window: tuple[int, int, int],
     overlap: float,
-    merge: Merge,
+    merges: Sequence[Merge],
     advance: Callable[[int], object] = lambda windows: None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Winning organ id and score of every voxel of a normalised scan.
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Winning organ id and score of every voxel of a normalised scan, by each of the merge rules.
 
-    `advance` hears of every window done.
+    The networks run once for all rules. `advance` hears of every window done.
     """
     padded, inner = pad_to_window(voxels, window)
     device = packs[0].organ_ids.device
@@ -64,8 +62,7 @@ def segment_slabs(
         window_starts(length, size, overlap) for length, size in zip(padded.shape, window, strict=True)
     )
     slab_shape = (window[0], *padded.shape[1:])
-    organs = np.zeros(padded.shape, dtype=np.uint16)
-    scores = np.zeros(padded.shape, dtype=np.float16)
+    results = [(np.zeros(padded.shape, np.uint16), np.zeros(padded.shape, np.float16)) for _ in merges]
     weight = torch.zeros(slab_shape, device=device)
     for pack in packs:
         pack.begin(slab_shape)
@@ -80,11 +77,13 @@ def segment_slabs(
                 weight[place] += weights
                 advance(1)
         final = (rows[row + 1] if row + 1 < len(rows) else padded.shape[0]) - z
-        merged = merge([pack.finish(final, weight) for pack in packs])
+        answers = [pack.finish(final, weight) for pack in packs]
         move_up(weight, final)
-        organs[z : z + final] = merged.organ.cpu().numpy()
-        scores[z : z + final] = merged.score.cpu().numpy()
-    return organs[inner], scores[inner]
+        for merge, (organs, scores) in zip(merges, results, strict=True):
+            merged = merge(answers)
+            organs[z : z + final] = merged.organ.cpu().numpy()
+            scores[z : z + final] = merged.score.cpu().numpy()
+    return [(organs[inner], scores[inner]) for organs, scores in results]
 
 
 def count_windows(shape: Sequence[int], window: Sequence[int], overlap: float) -> int:
