@@ -20,7 +20,7 @@ from continual_segment.data.prepare import prepare
 from continual_segment.data.raw import RawDataset
 from continual_segment.learning import learn
 from continual_segment.model import Model
-from continual_segment.phantom import write_phantom
+from continual_segment.small_phantom import write_phantom
 
 CASES = 6
 SPACING_MM = (12.0, 12.0, 12.0)

@@ -7,8 +7,8 @@ from pathlib import Path
 from continual_segment.config import load_preset
 from continual_segment.data.raw import RawDataset
 from continual_segment.evaluation.report import write_report
-from continual_segment.phantom import DATASETS, write_phantom
 from continual_segment.protocol import ProtocolDataset, run_protocol
+from continual_segment.small_phantom import DATASETS, write_phantom
 
 ORDER = ("totalseg", "chest", "headneck", "esophagus")
 
@@ -17,27 +17,32 @@ def demo(
     folder: Path, preset: str = "demo", cases: int = 20, held_out: int | None = 3, seed: int = 0
 ) -> Path:
     """Learn four phantom datasets in `folder`, write `folder`/report.html and return its path."""
+    config = load_preset(preset)
+    spacing_mm = config.prepare.spacing_mm
     datasets = {}
     for name in ORDER:
-        raw = write_phantom(folder / "raw", name, cases, seed)
+        raw = write_phantom(folder / "raw", name, cases, seed, spacing_mm)
         datasets[name] = ProtocolDataset(RawDataset.open(raw, progress=False), anomalies(name))
-    report = run_protocol(folder, datasets, load_preset(preset), held_out)
-    return write_report(folder, report, commands(folder, preset, cases, seed))
+    report = run_protocol(folder, datasets, config, held_out)
+    return write_report(folder, report, commands(folder, preset, cases, seed, spacing_mm))
 
 
 def anomalies(name: str) -> tuple[str, ...]:
     return ("esophageal tumour",) if DATASETS[name].tumour else ()
 
 
-def commands(folder: Path, preset: str, cases: int, seed: int) -> list[str]:
+def commands(
+    folder: Path, preset: str, cases: int, seed: int, spacing_mm: tuple[float, float, float]
+) -> list[str]:
     """What a user would type for the same result, step by step."""
+    spacing = " ".join(f"{size:g}" for size in spacing_mm)
     model, raw, prepared = folder / "model", folder / "raw", folder / "prepared"
     lines = [f"conseg demo --out {folder} --cases {cases} --seed {seed} --preset {preset}", ""]
     for name in ORDER:
         root = raw / f"Dataset{900 + DATASETS[name].number}_{name}"
         extra = "".join(f" --anomaly '{kind}'" for kind in anomalies(name))
         lines += [
-            f"conseg phantom {raw} --dataset {name} --cases {cases} --seed {seed}",
+            f"conseg phantom {raw} --dataset {name} --cases {cases} --seed {seed} --spacing {spacing}",
             f"conseg prepare {root} -o {prepared / name} --preset {preset}",
             f"conseg learn {prepared / name} -m {model} --preset {preset} --name {name}{extra}",
         ]

@@ -38,7 +38,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from continual_segment.phantom import write_phantom
+    from continual_segment.small_phantom import write_phantom
 
     folder = write_phantom(args.out, args.dataset, args.cases, args.seed, tuple(args.spacing), args.workers)
     print(f"{args.cases} cases in {folder}. Next: conseg prepare {folder} --preset demo")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import ndimage
 
-from continual_segment.phantom.anatomy import Solid
+from continual_segment.small_phantom.anatomy import Solid
 
 AIR_HU = -1000.0
 

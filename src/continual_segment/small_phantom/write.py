@@ -16,8 +16,8 @@ from tqdm import tqdm
 
 from continual_segment.files import write_labels, write_scan
 from continual_segment.files.atomic import write_json
-from continual_segment.phantom.anatomy import BODY_MM, Patient, paint
-from continual_segment.phantom.scanner import scan
+from continual_segment.small_phantom.anatomy import BODY_MM, Patient, paint
+from continual_segment.small_phantom.scanner import scan
 from continual_segment.volume import Grid, LabelMap, Volume
 
 
@@ -43,8 +43,8 @@ DATASETS = {
             "lung_lower_lobe_left", "lung_upper_lobe_right", "lung_lower_lobe_right", "esophagus", "trachea",
             "brain", "hip_left", "hip_right", "urinary_bladder",
         ),
-        (-250, -80),
-        (90, 250),
+        (-250, -120),
+        (120, 250),
     ),
     "chest": PhantomDataset(
         2,
@@ -113,4 +113,5 @@ def field_of_view(low_mm: float, high_mm: float, spacing_mm: tuple[float, float,
 def body_points(grid: Grid) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Coordinates of the voxel centres, each of a shape that broadcasts to (z, y, x)."""
     z, y, x = np.ogrid[tuple(slice(0, n) for n in grid.shape)]
-    return tuple(grid.affine[i, i] * axis + grid.affine[i, 3] for i, axis in enumerate((x, y, z)))  # type: ignore[return-value]
+    steps, origin = np.diag(grid.affine), grid.affine[:, 3]
+    return steps[0] * x + origin[0], steps[1] * y + origin[1], steps[2] * z + origin[2]

@@ -30,8 +30,8 @@ class Solid:
 
 def ellipsoid(centre: Point, radii: Point) -> Inside:
     def inside(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-        parts = zip((x, y, z), centre, radii, strict=True)
-        return sum(((axis - c) / r) ** 2 for axis, c, r in parts) <= 1
+        x, y, z = ((axis - c) / r for axis, c, r in zip((x, y, z), centre, radii, strict=True))
+        return x**2 + y**2 + z**2 <= 1
 
     return inside
 
@@ -75,7 +75,7 @@ def solids(patient: Patient) -> list[Solid]:
 
     def blob(name: str, hu: float, centre: Point, radii: Point) -> Solid:
         size = rng.uniform(0.9, 1.1)
-        return Solid(name, hu, ellipsoid(jitter(centre), tuple(size * r for r in radii)))
+        return Solid(name, hu, ellipsoid(jitter(centre), (size * radii[0], size * radii[1], size * radii[2])))
 
     def pair(name: str, hu: float, centre: Point, radii: Point) -> list[Solid]:
         """An organ of both sides; x of the centre is on the right."""
