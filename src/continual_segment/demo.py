@@ -42,7 +42,8 @@ def commands(
         root = raw / f"Dataset{900 + DATASETS[name].number}_{name}"
         extra = "".join(f" --anomaly '{kind}'" for kind in anomalies(name))
         lines += [
-            f"conseg phantom {raw} --dataset {name} --cases {cases} --seed {seed} --spacing {spacing}",
+            f"conseg phantom {raw} --dataset {name} --body small --cases {cases} --seed {seed} "
+            f"--spacing {spacing}",
             f"conseg prepare {root} -o {prepared / name} --preset {preset}",
             f"conseg learn {prepared / name} -m {model} --preset {preset} --name {name}{extra}",
         ]

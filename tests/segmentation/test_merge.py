@@ -10,7 +10,7 @@ from continual_segment.segmentation.merge import Answer, highest_probability
 
 # a voxel of one pack: background, or an organ with one of few scores, so that ties are frequent
 voxels = st.one_of(
-    st.just((0, 0.0)), st.tuples(st.integers(1, 4), st.sampled_from([0.3, 0.5, 0.500001, 1.0]))
+    st.just((0, 0.0)), st.tuples(st.integers(1, 4), st.sampled_from([0.0, 0.3, 0.5, 0.500001, 1.0]))
 )
 
 
@@ -49,8 +49,8 @@ def test_a_single_pack_is_taken_at_its_word():
 def test_the_order_of_packs_decides_nothing_and_the_winner_is_the_best(packs):
     results = [merged(*order) for order in itertools.permutations(packs)]
     assert all(result == results[0] for result in results)
-    single = torch.tensor([0.3, 0.5, 0.500001, 1.0]).tolist()  # as float32 rounds them
-    rounded = dict(zip([0.3, 0.5, 0.500001, 1.0], single, strict=True)) | {0.0: 0.0}
+    single = torch.tensor([0.0, 0.3, 0.5, 0.500001, 1.0]).tolist()  # as float32 rounds them
+    rounded = dict(zip([0.0, 0.3, 0.5, 0.500001, 1.0], single, strict=True))
     for place, (organ, score) in enumerate(results[0]):
         named = [(-rounded[s], o) for o, s in (pack[place] for pack in packs) if o]
         assert (-score, organ) == (min(named) if named else (0, 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from continual_segment.cli.options import add_workers
+from continual_segment.cli.options import add_preset, add_workers
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -14,32 +14,42 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         help="write synthetic CT datasets with known truth",
         description="Write phantom CT scans and their labels in nnU-Net's raw layout. The same seed gives "
         "the same bytes.",
-        epilog="Example: conseg phantom raw --dataset totalseg --cases 20; then: conseg prepare "
-        "raw/Dataset901_totalseg --preset demo",
+        epilog="Example: conseg phantom raw --dataset totalseg --cases 20 --preset laptop; then: "
+        "conseg prepare raw/Dataset901_totalseg --preset laptop",
     )
     parser.add_argument("out", type=Path, metavar="OUT", help="folder that will hold the dataset's folder")
     parser.add_argument(
         "--dataset",
         required=True,
-        choices=("totalseg", "chest", "headneck", "esophagus"),
-        help="totalseg: random parts of the whole body; chest: shares organs with it; headneck: shares none; "
-        "esophagus: one shared organ in patients with a tumour",
+        choices=("totalseg", "chest", "headneck", "esophagus", "tumour"),
+        help="totalseg: 103 organs, random parts of the body; chest: 31, four of them shared; headneck: 13 "
+        "others; esophagus: one shared organ in patients with a tumour; tumour: masks of tumours",
     )
     parser.add_argument("--cases", type=int, default=20, metavar="N", help="number of patients (default: 20)")
     parser.add_argument(
         "--seed", type=int, default=0, metavar="S", help="another seed, other patients (default: 0)"
     )
     parser.add_argument(
-        "--spacing", type=float, nargs=3, default=(4.0, 4.0, 4.0), metavar=("Z", "Y", "X"),
-        help="voxel size in mm (default: 4 4 4)",
+        "--spacing", type=float, nargs=3, metavar=("Z", "Y", "X"),
+        help="voxel size in mm (default: the preset's)",
     )  # fmt: skip
+    add_preset(parser, default="laptop")
+    parser.add_argument(
+        "--body",
+        choices=("full", "small"),
+        default="full",
+        help="full: 143 organs (default); small: the demo's simple body of some twenty, quick to learn",
+    )
     add_workers(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    from continual_segment.small_phantom import write_phantom
+    from continual_segment import phantom, small_phantom
+    from continual_segment.config import load_preset
 
-    folder = write_phantom(args.out, args.dataset, args.cases, args.seed, tuple(args.spacing), args.workers)
-    print(f"{args.cases} cases in {folder}. Next: conseg prepare {folder} --preset demo")
+    write = phantom.write_phantom if args.body == "full" else small_phantom.write_phantom
+    spacing_mm = tuple(args.spacing or load_preset(args.preset).prepare.spacing_mm)
+    folder = write(args.out, args.dataset, args.cases, args.seed, spacing_mm, args.workers)
+    print(f"{args.cases} cases in {folder}. Next: conseg prepare {folder} --preset {args.preset}")
     return 0

@@ -1,4 +1,7 @@
-"""Phantom: synthetic CT bodies, written as a raw dataset like any other."""
+"""The demo's phantom: a simple body of some twenty organs, written and learned in minutes.
+
+Its datasets are small relatives of those in `phantom`, which has all 143 organs.
+"""
 
 from continual_segment.small_phantom.write import DATASETS, write_phantom
 

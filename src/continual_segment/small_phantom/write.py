@@ -6,16 +6,15 @@ organs with it, one of head and neck that shares none, and one organ again in di
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
+from continual_segment.errors import ConfigError, DatasetError
 from continual_segment.files import write_labels, write_scan
 from continual_segment.files.atomic import write_json
+from continual_segment.processes import for_each
 from continual_segment.small_phantom.anatomy import BODY_MM, Patient, paint
 from continual_segment.small_phantom.scanner import scan
 from continual_segment.volume import Grid, LabelMap, Volume
@@ -69,13 +68,17 @@ def write_phantom(
     workers: int | None = None,
 ) -> Path:
     """Write `folder`/DatasetNNN_Name; the same seed gives the same bytes. Return that folder."""
+    if dataset not in DATASETS:
+        raise ConfigError(f"The small phantom has no dataset '{dataset}'; it has {', '.join(DATASETS)}.")
     described = DATASETS[dataset]
     root = folder / f"Dataset{900 + described.number}_{dataset}"
     for name in ("imagesTr", "labelsTr"):
         (root / name).mkdir(parents=True, exist_ok=True)
-    write = partial(write_case, root, described, seed, spacing_mm)
-    with ProcessPoolExecutor(workers) as pool:
-        list(tqdm(pool.map(write, range(cases)), total=cases, desc=f"phantom {dataset}", unit="case"))
+    jobs: dict[str, tuple[int]] = {f"phantom_{number:04d}": (number,) for number in range(cases)}
+    shared = (root, described, seed, spacing_mm)
+    outcome = for_each(write_case, jobs, shared, workers or 1, f"phantom {dataset}")
+    if outcome.failures:
+        raise DatasetError("\n".join(f"{name}: {why}" for name, why in outcome.failures.items()))
     labels = {"background": 0} | {organ: i for i, organ in enumerate(described.organs, start=1)}
     summary = {"channel_names": {"0": "CT"}, "labels": labels, "numTraining": cases, "file_ending": ".nii.gz"}
     write_json(root / "dataset.json", summary)
@@ -83,7 +86,7 @@ def write_phantom(
 
 
 def write_case(
-    root: Path, dataset: PhantomDataset, seed: int, spacing_mm: tuple[float, float, float], number: int
+    number: int, root: Path, dataset: PhantomDataset, seed: int, spacing_mm: tuple[float, float, float]
 ) -> None:
     case_seed = int(np.random.SeedSequence((seed, dataset.number, number)).generate_state(1)[0])
     rng = np.random.default_rng(case_seed)
