@@ -19,6 +19,8 @@ from continual_segment.small_phantom.anatomy import BODY_MM, Patient, paint
 from continual_segment.small_phantom.scanner import scan
 from continual_segment.volume import Grid, LabelMap, Volume
 
+Range = tuple[float, float]
+
 
 @dataclass(frozen=True)
 class PhantomDataset:
@@ -26,10 +28,8 @@ class PhantomDataset:
 
     number: int
     organs: tuple[str, ...]
-    lowest_mm: tuple[float, float]
-    """The field of view starts somewhere between these heights of the body."""
-    highest_mm: tuple[float, float]
-    """And ends somewhere between these."""
+    views_mm: tuple[tuple[Range, Range], ...]
+    """Fields of view, one drawn per case: the heights of the body between which it starts, and ends."""
     noise_hu: float = 15.0
     tumour: bool = False
 
@@ -42,20 +42,24 @@ DATASETS = {
             "lung_lower_lobe_left", "lung_upper_lobe_right", "lung_lower_lobe_right", "esophagus", "trachea",
             "brain", "hip_left", "hip_right", "urinary_bladder",
         ),
-        (-250, -120),
-        (120, 250),
+        (
+            ((-250, -245), (245, 250)),  # whole body
+            ((-250, -245), (120, 150)),  # trunk
+            ((-170, -120), (245, 250)),  # head to abdomen
+        ),
     ),
     "chest": PhantomDataset(
         2,
         ("esophagus", "trachea", "sternum", "superior_vena_cava", "thyroid_left", "thyroid_right"),
-        (-110, -90),
-        (140, 160),
+        (((-110, -90), (140, 160)),),
         noise_hu=20.0,
     ),
     "headneck": PhantomDataset(
-        3, ("eye_left", "eye_right", "parotid_left", "parotid_right", "spinal_cord"), (60, 80), (240, 250)
+        3,
+        ("eye_left", "eye_right", "parotid_left", "parotid_right", "spinal_cord"),
+        (((60, 80), (240, 250)),),
     ),
-    "esophagus": PhantomDataset(4, ("esophagus",), (-100, -80), (130, 150), noise_hu=20.0, tumour=True),
+    "esophagus": PhantomDataset(4, ("esophagus",), (((-100, -80), (130, 150)),), noise_hu=20.0, tumour=True),
 }  # fmt: skip
 
 
@@ -90,7 +94,8 @@ def write_case(
 ) -> None:
     case_seed = int(np.random.SeedSequence((seed, dataset.number, number)).generate_state(1)[0])
     rng = np.random.default_rng(case_seed)
-    low, high = rng.uniform(*dataset.lowest_mm), rng.uniform(*dataset.highest_mm)
+    start, end = dataset.views_mm[rng.integers(len(dataset.views_mm))]
+    low, high = rng.uniform(*start), rng.uniform(*end)
     grid = field_of_view(low, high, spacing_mm)
     painted, structures = paint(Patient.draw(case_seed, dataset.tumour), *body_points(grid))
     name = f"phantom_{number:04d}"
