@@ -44,8 +44,9 @@ DATASETS = {
         ),
         (
             ((-250, -245), (245, 250)),  # whole body
-            ((-250, -245), (120, 150)),  # trunk
-            ((-170, -120), (245, 250)),  # head to abdomen
+            ((-170, -120), (120, 150)),  # chest and abdomen
+            ((-250, -245), (-60, -20)),  # pelvis
+            ((50, 80), (245, 250)),  # head and neck
         ),
     ),
     "chest": PhantomDataset(
