@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from continual_segment.errors import ContinualSegmentError
 from continual_segment.training import TrainConfig
 from continual_segment.training.history import read_history
 from continual_segment.training.train import Update, make_optimiser
@@ -125,6 +126,17 @@ def test_bfloat16_learns_too_and_leaves_weights_in_full_precision(make_run):
 def test_wrong_settings_fail_on_construction(settings, sentence):
     with pytest.raises(ValueError, match=sentence):
         TrainConfig(**{"iterations": 5} | settings)
+
+
+def test_a_run_that_diverges_says_so_and_keeps_the_checkpoint_before(make_run):
+    run = make_run()
+
+    def diverges(images, labels):
+        return run.loss_of(images, labels) * (float("nan") if run.batches_seen > 5 else 1.0)
+
+    with pytest.raises(ContinualSegmentError, match="the loss is nan after 8 iterations"):
+        run.go(diverges)
+    assert torch.load(run.folder / "checkpoint.pt", weights_only=True)["iteration"] == 4
 
 
 def test_the_callers_handling_of_ctrl_c_is_restored(make_run):

@@ -8,6 +8,7 @@ seen, and on a CPU ends with the same weights to the bit.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
+from continual_segment.errors import ContinualSegmentError
 from continual_segment.training.checkpoint import load_checkpoint, save_checkpoint
 from continual_segment.training.history import write_history
 from continual_segment.training.interrupt import StopRequest
@@ -113,6 +115,7 @@ def train(
             bar.update()
             reporting = done % config.report_every == 0 or done == config.iterations
             if reporting:
+                refuse_divergence(losses[-1], done, checkpoint)
                 rows.append(report(done, losses, validate, config, started))
                 bar.set_postfix(loss=f"{rows[-1]['loss']:.3f}", dice=f"{rows[-1]['validation_dice']:.3f}")
                 losses = []
@@ -125,6 +128,15 @@ def train(
                     f"stopped after iteration {done}; the same command goes on from there"
                 )
     return rows
+
+
+def refuse_divergence(loss: float, iteration: int, checkpoint: Path) -> None:
+    """A pack of weights that are no numbers must never come to be; the checkpoint before stays as it is."""
+    if not math.isfinite(loss):
+        raise ContinualSegmentError(
+            f"{checkpoint.parent}: the loss is {loss} after {iteration} iterations: it has diverged. "
+            "Delete the folder and start anew with a lower learning_rate, or in float32."
+        )
 
 
 class Update:
