@@ -9,7 +9,7 @@ CODE := src tests examples benchmarks
 # The first Python that is new enough; `make PYTHON=...` overrules.
 PYTHON ?= $(shell for name in python3.11 python3; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
-# For example --extra-index-url https://download.pytorch.org/whl/cpu
+# For example --extra-index-url with the address of PyTorch's CPU builds
 PIP_OPTIONS ?=
 # For example -n 2: tests in two processes
 PYTEST_OPTIONS ?=

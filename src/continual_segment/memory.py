@@ -1,8 +1,8 @@
 """Keep freed memory in the process.
 
-glibc gives blocks above 128 KiB back to the system as soon as they are freed; every layer of a network
-then waits for the kernel to clear new pages. Told to keep them, networks on a CPU run about half as fast
-again (benchmarks/malloc_thresholds.py). Where there is no glibc nothing happens.
+glibc gives large blocks back to the system as soon as they are freed; every layer of a network then waits
+for the kernel to clear new pages. Told to keep them, it does so no more; benchmarks/malloc_thresholds.py
+measures what that gains on the machine at hand. Where there is no glibc nothing happens.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import numpy as np
 Point = tuple[float, float, float]
 Inside = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
-BODY_MM = (290.0, 200.0, 500.0)
+BODY_MM = (280.0, 200.0, 500.0)
 """Right-left, front-back, foot-head: a slight body, so that it stays small in memory."""
 
 
@@ -88,8 +88,8 @@ def solids(patient: Patient) -> list[Solid]:
         Solid("neck", 40, tube([(0, -5, 90), (0, 0, 170)], 45)),
         Solid("skull", 800, ellipsoid((0, 5, 195), (60, 72, 55))),
         blob("brain", 36, (0, 5, 200), (51, 61, 44)),
-        *pair("eye", 10, (25, 62, 172), (14, 14, 14)),
-        *pair("parotid", -30, (42, -5, 142), (14, 16, 20)),
+        *pair("eye", 10, (27, 60, 172), (18, 18, 18)),
+        *pair("parotid", -30, (42, -5, 138), (17, 20, 24)),
         *pair("lung_upper_lobe", -820, (60, 0, 45), (38, 55, 38)),
         *pair("lung_lower_lobe", -780, (60, -12, -15), (42, 52, 45)),
         Solid("heart", 120, ellipsoid(jitter((-12, 25, 0)), (38, 34, 36))),
@@ -105,7 +105,7 @@ def solids(patient: Patient) -> list[Solid]:
         Solid("aorta", 230, tube([jitter((-8, -24, -200)), (-14, -26, -60), (-10, -26, 45)], 12)),
         Solid("superior_vena_cava", 190, tube([(20, 18, 10), jitter((22, 14, 70), 2)], 11)),
         Solid("trachea", -950, tube([jitter((0, -2, 20), 2), (0, 10, 145)], 11)),
-        *pair("thyroid", 150, (18, 14, 112), (10, 11, 18)),
+        *pair("thyroid", 150, (26, 14, 108), (15, 14, 24)),
         *esophagus(patient, rng),
     ]
 
