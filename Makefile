@@ -11,8 +11,8 @@ PYTHON ?= $(shell for name in python3.11 python3; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
 # For example --extra-index-url with the address of PyTorch's CPU builds
 PIP_OPTIONS ?=
-# For example -n 2: tests in two processes
-PYTEST_OPTIONS ?=
+# Tests in two processes; -n 0 for one
+PYTEST_OPTIONS ?= -n 2
 
 .PHONY: help demo test lint format clean
 
