@@ -133,6 +133,8 @@ def started(tmp_path, seconds):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # a runner in the background ignores Ctrl-C, and its children would inherit that
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ), folder
 
 
