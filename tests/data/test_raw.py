@@ -168,7 +168,7 @@ def test_rounding_in_a_header_is_no_problem(nnunet):
     shifted = AFFINE.copy()
     shifted[0, 3] += 0.02
     save(nnunet / "labelsTr/a.nii.gz", labels(l1=(0, 0, 0)), shifted)
-    open_dataset(nnunet)
+    assert "a" in {case.name for case in open_dataset(nnunet).cases}
 
 
 # ---- labels alone
