@@ -1,7 +1,9 @@
 """The whole way at the terminal: from phantoms to scores, and the demo's report."""
 
 import json
+import os
 import re
+import signal
 from html.parser import HTMLParser
 
 import pytest
@@ -116,3 +118,21 @@ def test_the_demo_writes_a_report_that_needs_nothing_else(conseg, tmp_path):
         [0] * len(scores["forgetting"]), abs=0
     )
     assert Model.open(out / "model").pack("esophagus").anomalies == ("esophageal tumour",)
+
+
+def test_a_demo_stopped_in_a_step_goes_on_from_its_checkpoint(tmp_path, monkeypatch, caplog, capsys):
+    command = ["demo", "--out", str(tmp_path / "demo"), "--preset", "tiny", "--cases", "4"]
+
+    def stop(path, log):
+        if "\n8," in log:
+            os.kill(os.getpid(), signal.SIGTERM)  # what Ctrl-C does, also where Ctrl-C is ignored
+
+    monkeypatch.setattr("continual_segment.training.history.write_text", stop)
+    assert main(command) == 130
+    monkeypatch.undo()
+    assert main([*command[:-1], "5"]) == 2
+    assert "holds a demo with" in capsys.readouterr().err
+    with caplog.at_level("INFO"):
+        assert main(command) == 0
+    assert "goes on after iteration 8 of 12" in caplog.text
+    assert (tmp_path / "demo" / "report.html").is_file()

@@ -3,6 +3,6 @@
 Its datasets are small relatives of those in `phantom`, which has all 143 organs.
 """
 
-from continual_segment.small_phantom.write import DATASETS, write_phantom
+from continual_segment.small_phantom.write import DATASETS, dataset_folder, write_phantom
 
-__all__ = ["DATASETS", "write_phantom"]
+__all__ = ["DATASETS", "dataset_folder", "write_phantom"]

@@ -76,7 +76,7 @@ def write_phantom(
     if dataset not in DATASETS:
         raise ConfigError(f"The small phantom has no dataset '{dataset}'; it has {', '.join(DATASETS)}.")
     described = DATASETS[dataset]
-    root = folder / f"Dataset{900 + described.number}_{dataset}"
+    root = dataset_folder(folder, dataset)
     for name in ("imagesTr", "labelsTr"):
         (root / name).mkdir(parents=True, exist_ok=True)
     jobs: dict[str, tuple[int]] = {f"phantom_{number:04d}": (number,) for number in range(cases)}
@@ -88,6 +88,11 @@ def write_phantom(
     summary = {"channel_names": {"0": "CT"}, "labels": labels, "numTraining": cases, "file_ending": ".nii.gz"}
     write_json(root / "dataset.json", summary)
     return root
+
+
+def dataset_folder(folder: Path, dataset: str) -> Path:
+    """Where in `folder` a dataset lies."""
+    return folder / f"Dataset{900 + DATASETS[dataset].number}_{dataset}"
 
 
 def write_case(
