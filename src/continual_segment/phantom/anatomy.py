@@ -37,7 +37,7 @@ def structures_of(patient: Patient) -> list[Structure]:
         *vessels.abdominal_vessel_structures(patient),
         *chest.esophagus_structures(patient),
         *limbs.bone_structures(patient),
-        *spine.spine_structures(patient),
+        *spine.spine_structures(),
         *thorax.thorax_structures(patient),
         *vessels.vein_structures(patient),
         *vessels.neck_artery_structures(patient),
@@ -76,6 +76,8 @@ def _refine(values: np.ndarray, ticks: list[np.ndarray], shape: tuple[int, int, 
         place = np.arange(count) / step
         left = np.minimum(place.astype(int), len(ticks[axis]) - 2)
         share = (place - left).astype(np.float32).reshape([-1 if a == axis else 1 for a in range(3)])
-        low, high = np.take(values, left, axis), np.take(values, left + 1, axis)
-        values = low + (high - low) * share
+        rise = np.take(np.diff(values, axis=axis), left, axis)
+        rise *= share
+        rise += np.take(values, left, axis)
+        values = rise
     return np.ascontiguousarray(values)

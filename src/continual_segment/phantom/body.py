@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from continual_segment.phantom.limbs import arm_line
@@ -40,6 +42,7 @@ VAULT_CENTRE = (0.0, -6.0, 664.0)
 EAR = Ellipsoid((73, -4, 604), (6, 12, 26))
 
 
+@cache
 def lean_trunk() -> Loft:
     return Loft(LEAN, square=0.3)
 
@@ -56,6 +59,7 @@ def skin_trunk(patient: Patient) -> Loft:
     return Loft(rows, square=0.3)
 
 
+@cache
 def belly() -> Loft:
     """The abdominal and pelvic cavity."""
     return Loft(BELLY, square=0.25)
@@ -96,6 +100,7 @@ def cranial_cavity(grow: float = 0.0) -> Solid:
     return Union([upper, temporal, temporal.mirrored(), hind, stem])
 
 
+@cache
 def face() -> Solid:
     """Outer shape of face and jaw, without the cranium."""
     upper = Ellipsoid((0, 30, 600), (63, 63, 56))

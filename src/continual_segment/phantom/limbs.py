@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache, lru_cache
+
 from continual_segment.phantom.landmarks import spine_y
 from continual_segment.phantom.patient import Patient
 from continual_segment.phantom.solids import Block, Ellipsoid, HalfSpace, Solid, Union
@@ -28,6 +30,7 @@ HIP_JOINT = (88.0, -4.0, -100.0)
 SHOULDER = {"up": (150.0, -38.0, 442.0), "down": (163.0, -40.0, 424.0)}
 
 
+@lru_cache(maxsize=16)
 def _bowl(outside_mm: float) -> Loft:
     return Loft(BOWL, grow=outside_mm)
 
@@ -38,6 +41,7 @@ def _wing_outline() -> Solid:
     return fan & Block(x=(36, None), z=(-92, None)) & HalfSpace((0, 36, -30), (0, 1, 0.1))
 
 
+@cache
 def _hip_bone() -> Solid:
     wing = (_bowl(4.5) - _bowl(-4.5)) & _wing_outline()
     x, y, z = HIP_JOINT
@@ -52,6 +56,7 @@ def _hip_bone() -> Solid:
     return Union([wing, socket, ischium, ramus, pubis, body, near_sacrum, neck])
 
 
+@cache
 def _femur() -> Solid:
     x, y, z = HIP_JOINT
     head = Ellipsoid(HIP_JOINT, (24, 24, 24))
@@ -69,6 +74,7 @@ def _femur() -> Solid:
     return Union([head, neck, trochanter, shaft, lesser])
 
 
+@cache
 def _scapula() -> Solid:
     plate = (cavity(21) - cavity(14)) & Block(x=(62, None), y=(None, -42), z=(300, 447))
     blade = plate & HalfSpace((92, 0, 305), (0.88, 0, -0.47)) & HalfSpace((62, 0, 440), (0.25, 0, 1))
@@ -82,6 +88,7 @@ def _scapula() -> Solid:
     return Union([blade, spine, edge, glenoid, coracoid])
 
 
+@cache
 def _clavicle() -> Solid:
     return Tube(
         [
@@ -103,6 +110,7 @@ def arm_line(arms: str) -> list[tuple[float, float, float]]:
     return [(x, y, z), (x + 16, y - 2, z - 40), (x + 28, y - 6, z - 120), (x + 42, y - 4, z - 290)]
 
 
+@cache
 def _humerus(arms: str) -> Solid:
     line = arm_line(arms)
     shaft = Tube([(*p, r) for p, r in zip(line, (19, 14, 11.5, 13), strict=True)])

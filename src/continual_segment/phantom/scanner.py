@@ -26,6 +26,8 @@ from continual_segment.volume import Grid
 
 PAINTED_MM = 2.7
 """A scan's voxels are split until they are no larger than this: what partial volume is computed from."""
+MOST_PARTS = 2
+"""Along an axis; eight samples tell enough of a voxel that is too coarse for fine parts anyway."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def spine_heights(patient: Patient, pose: np.ndarray, atlas_z: np.ndarray) -> np
 def scan_patient(patient: Patient, view: FieldOfView, scanner: Scanner, rng: np.random.Generator) -> Scan:
     """Scan the part of the patient that lies in the field of view."""
     grid = view.grid
-    a, b, c = (int(np.ceil(mm / PAINTED_MM - 1e-6)) for mm in grid.spacing_mm)
+    a, b, c = (min(int(np.ceil(mm / PAINTED_MM - 1e-6)), MOST_PARTS) for mm in grid.spacing_mm)
     fine = grid.with_shape((a * grid.shape[0], b * grid.shape[1], c * grid.shape[2]))
     body = paint_patient(patient, fine, view.pose)
     values = tissue_values(body.tissue_names, patient, scanner.contrast, rng)
@@ -130,12 +132,15 @@ def scan_patient(patient: Patient, view: FieldOfView, scanner: Scanner, rng: np.
 
 def _fill(body: Body, values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Tissue values with their texture: one smooth random field, as strong as the tissue is mottled."""
-    field = ndimage.gaussian_filter(rng.standard_normal(body.tissues.shape, dtype=np.float32), 0.9)
+    noise = rng.standard_normal(body.tissues.shape, dtype=np.float32)
+    field = ndimage.gaussian_filter(noise, 0.9, truncate=2.5)
     field *= np.float32(1 / field.std())
     mottle = np.array([TEXTURE.get(name, 3.0) for name in body.tissue_names], np.float32)
-    hu = values[body.tissues] + mottle[body.tissues] * field
-    stool = body.tissues == body.tissue_names.index("stool")
-    hu[stool & (field > 1.1)] = -450  # bubbles
+    bubbles = (body.tissues == body.tissue_names.index("stool")) & (field > 1.1)
+    hu = mottle.take(body.tissues)
+    hu *= field
+    hu += values.take(body.tissues)
+    hu[bubbles] = -450
     return hu
 
 

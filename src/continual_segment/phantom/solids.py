@@ -30,6 +30,10 @@ class Solid:
     def depth(self, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
         raise NotImplementedError
 
+    def depth_inside(self, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """Like `depth` inside the solid; anything below zero outside. For painting, which is cheaper so."""
+        return self.depth(x, y, z)
+
     @property
     def pieces(self) -> list[Solid]:
         """Solids whose union this is: small pieces are cheaper to paint than the whole."""
@@ -96,6 +100,16 @@ class Intersection(Solid):
 
     def depth(self, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
         return np.minimum(self.first.depth(x, y, z), self.second.depth(x, y, z))
+
+    def depth_inside(self, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """The second solid is asked only about points inside the first."""
+        result = self.first.depth_inside(x, y, z)
+        inside = result > 0
+        if inside.any():
+            result[inside] = np.minimum(
+                result[inside], self.second.depth_inside(x[inside], y[inside], z[inside])
+            )
+        return result
 
 
 class Outside(Solid):
@@ -200,16 +214,26 @@ class Ellipsoid(Solid):
         self.centre = np.asarray(centre, np.float32)
         self.half = np.asarray(half, np.float32)
         self.rotation = turn_matrix(turn).astype(np.float32)
+        self.turned = any(turn)
         reach = np.sqrt(((self.rotation * self.half) ** 2).sum(1))
         self.boxes = [np.stack([self.centre - reach, self.centre + reach]).astype(float)]
 
     def depth(self, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-        dx, dy, dz = x - self.centre[0], y - self.centre[1], z - self.centre[2]
-        square = np.float32(1e-12)
-        slope = np.float32(1e-12) / self.half.mean() ** 2
-        for (a, b, c), half in zip(self.rotation.T, self.half, strict=True):
-            part = ((a * dx + b * dy + c * dz) / half) ** 2
-            square = square + part
-            slope = slope + part / half**2
+        along = [v - c for v, c in zip((x, y, z), self.centre, strict=True)]
+        if self.turned:
+            dx, dy, dz = along
+            along = [a * dx + b * dy + c * dz for a, b, c in self.rotation.T]
+        narrow = 1 / self.half
+        for axis in range(3):
+            along[axis] *= narrow[axis]
+            along[axis] *= along[axis]
+        square = along[0] + along[1]
+        square += along[2]
+        square += np.float32(1e-12)
+        slope = along[0] * narrow[0] ** 2
+        for axis in (1, 2):
+            along[axis] *= narrow[axis] ** 2
+            slope += along[axis]
+        slope += np.float32(1e-12) / self.half.mean() ** 2
         radius = np.sqrt(square)
-        return (1 - radius) * radius / np.sqrt(slope)
+        return (radius - square) / np.sqrt(slope, out=slope)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from continual_segment.phantom.landmarks import LEVELS, VERTEBRAE, Level, canal_y
-from continual_segment.phantom.patient import Patient
 from continual_segment.phantom.solids import Block, Ellipsoid, Solid, Union
 from continual_segment.phantom.structure import Structure
 from continual_segment.phantom.sweeps import Tube
@@ -113,7 +114,9 @@ def cord_line(top: float = 592.0, bottom: float = 150.0) -> list[tuple[float, fl
     return [(0.0, canal_y(z), float(z)) for z in np.linspace(top, bottom, 23)]
 
 
-def spine_structures(patient: Patient) -> list[Structure]:
+@cache
+def spine_structures() -> list[Structure]:
+    """The same in everybody but for how the body is bent, which the map to the patient does."""
     discs = Union([_disc(name, k) for k, name in enumerate(VERTEBRAE[:-2])])
     found = [Structure("disc", discs, "disc")]
     found.append(Structure("sacrum", _sacrum(), "cortical_bone", "spongy_bone", 2.5))

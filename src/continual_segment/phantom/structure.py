@@ -17,6 +17,8 @@ from continual_segment.phantom.solids import Box, Solid
 AIR = "air"
 KEEP = ""
 """A structure of this name changes the tissue only: a tumour in a lobe stays part of the lobe."""
+_OTHERS = ((1, 2), (0, 2), (0, 1))
+"""For each axis the other two."""
 
 
 @dataclass(frozen=True)
@@ -56,30 +58,64 @@ class Canvas:
     """The voxels to paint: their atlas coordinates, and quick answers to "which voxels lie in this box?"."""
 
     slab = 40_000  # voxels that are evaluated at once
-    block = 6  # voxels along an edge of the blocks that stand for their voxels
+    block = 3  # voxels along an edge of the blocks that stand for their voxels
 
     def __init__(self, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> None:
         self.coordinates = (x, y, z)
         self.low = [self._reduce(np.minimum, c) for c in self.coordinates]
         self.high = [self._reduce(np.maximum, c) for c in self.coordinates]
+        # the same per layer of blocks across each axis of the image
+        self.lowest = [[low.min(axis=others) for others in _OTHERS] for low in self.low]
+        self.highest = [[high.max(axis=others) for others in _OTHERS] for high in self.high]
 
     def _reduce(self, what: np.ufunc, values: np.ndarray) -> np.ndarray:
         for axis in range(3):
-            values = what.reduceat(values, np.arange(0, values.shape[axis], self.block), axis=axis)
-        return values
+            by_layer = np.moveaxis(values, axis, 0)
+            found = by_layer[:: self.block].copy()
+            for start in range(1, self.block):
+                layers = by_layer[start :: self.block]
+                what(found[: len(layers)], layers, out=found[: len(layers)])
+            values = np.moveaxis(found, 0, axis)
+        return np.ascontiguousarray(values)
+
+    def shows(self, box: Box) -> bool:
+        """Whether anything in the box can be in the image."""
+        return all(
+            self.lowest[axis][0].min() <= box[1, axis] and self.highest[axis][0].max() >= box[0, axis]
+            for axis in range(3)
+        )
 
     def window(self, box: Box) -> tuple[slice, slice, slice] | None:
         """The smallest window of blocks that holds every voxel in the box."""
-        touched = np.ones(self.low[0].shape, bool)
+        rough = self._layers(box)
+        if rough is None:
+            return None
+        touched: np.ndarray | None = None
         for axis in range(3):
-            touched &= (self.high[axis] >= box[0, axis]) & (self.low[axis] <= box[1, axis])
+            within = (self.high[axis][rough] >= box[0, axis]) & (self.low[axis][rough] <= box[1, axis])
+            touched = within if touched is None else touched & within
+        assert touched is not None
         found = []
-        for axis in range(3):
-            others = tuple(a for a in range(3) if a != axis)
+        for layers, others in zip(rough, _OTHERS, strict=True):
             line = np.flatnonzero(touched.any(axis=others))
             if not len(line):
                 return None
-            found.append(slice(int(line[0]) * self.block, (int(line[-1]) + 1) * self.block))
+            first, last = layers.start + int(line[0]), layers.start + int(line[-1])
+            found.append(slice(first * self.block, (last + 1) * self.block))
+        return found[0], found[1], found[2]
+
+    def _layers(self, box: Box) -> tuple[slice, slice, slice] | None:
+        """A first guess, never too small: the layers of blocks that reach into the box."""
+        found = []
+        for image_axis in range(3):
+            within = np.ones(self.low[0].shape[image_axis], bool)
+            for axis in range(3):
+                within &= self.highest[axis][image_axis] >= box[0, axis]
+                within &= self.lowest[axis][image_axis] <= box[1, axis]
+            line = np.flatnonzero(within)
+            if not len(line):
+                return None
+            found.append(slice(int(line[0]), int(line[-1]) + 1))
         return found[0], found[1], found[2]
 
     def windows(self, box: Box) -> Iterator[tuple[slice, slice, slice]]:
@@ -109,14 +145,18 @@ def paint(canvas: Canvas, structures: Sequence[Structure]) -> Body:
 
 def _paint_structure(body: Body, canvas: Canvas, structure: Structure) -> None:
     """All pieces first, then all cores: where pieces overlap, the deeper one decides."""
+    if not canvas.shows(structure.solid.box):
+        return
     allowed = _replaceable(body, structure)
     name = body.structure_names.index(structure.name) if structure.name != KEEP else None
     tissue = body.tissue_names.index(structure.tissue)
     cores = []
     for piece in structure.solid.pieces:
         for window in (w for box in piece.boxes for w in canvas.windows(box)):
-            depth = piece.depth(*(c[window] for c in canvas.coordinates))
+            depth = piece.depth_inside(*(c[window] for c in canvas.coordinates))
             inside = depth > 0
+            if not inside.any():
+                continue
             if not structure.outline:
                 inside &= allowed[body.structures[window]]
             if name is not None:
@@ -131,5 +171,5 @@ def _paint_structure(body: Body, canvas: Canvas, structure: Structure) -> None:
 def _replaceable(body: Body, structure: Structure) -> np.ndarray:
     """Per structure id: may this structure be painted over it?"""
     if structure.only_over is None:
-        return np.array(body.structure_names) != AIR
-    return np.isin(body.structure_names, [*structure.only_over, structure.name])
+        return np.array([name != AIR for name in body.structure_names])
+    return np.array([name in structure.only_over or name == structure.name for name in body.structure_names])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 
@@ -25,6 +27,7 @@ RIBS = {  # number: (fall from spine to front end in mm, angle of that end: 0 at
 }  # fmt: skip
 
 
+@cache
 def cavity(grow: float = 0.0) -> Loft:
     """Inside of the chest wall; grown outwards for what lies on the ribs."""
     return Loft(CAVITY, square=0.25, grow=grow)
@@ -42,6 +45,7 @@ def wall_point(angle_degrees: float, z: float, outside_mm: float) -> tuple[float
     return half_x * sine * corner, middle + half_y * cosine * corner, float(z)
 
 
+@cache
 def rib_line(number: int) -> list[tuple[float, float, float]]:
     """Centre line of a right rib, from its vertebra to its front end."""
     level = LEVELS[f"T{number}"]
@@ -69,6 +73,7 @@ def _rib(number: int, thickness: float) -> Solid:
     return Tube(rows, axis=(0.0, 0.0, 1.0) if number > 1 else (0.5, 0.6, -0.2))
 
 
+@cache
 def _cartilage(number: int) -> Solid:
     """From a rib's front end to the sternum, or to the cartilage above."""
     end = np.array(rib_line(number)[-1])
