@@ -20,7 +20,7 @@ from continual_segment.data.prepare import prepare
 from continual_segment.data.raw import RawDataset
 from continual_segment.learning import learn
 from continual_segment.model import Model
-from continual_segment.small_phantom import write_phantom
+from continual_segment.phantom import write_phantom
 
 CASES = 6
 SPACING_MM = (12.0, 12.0, 12.0)
@@ -39,7 +39,10 @@ def raw_folders(tmp_path_factory):
     """Raw phantom datasets by name."""
     folder = tmp_path_factory.mktemp("raw")
     names = ("totalseg", "chest")
-    return {name: write_phantom(folder, name, CASES, 0, SPACING_MM, workers=1) for name in names}
+    return {
+        name: write_phantom(folder, name, CASES, 0, SPACING_MM, workers=1, organs="demo", progress=False)
+        for name in names
+    }
 
 
 @pytest.fixture(scope="session")

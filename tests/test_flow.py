@@ -32,7 +32,7 @@ def test_from_phantoms_to_scores(conseg, tmp_path, contents):
     folders = {"totalseg": raw / "Dataset901_totalseg", "chest": raw / "Dataset902_chest"}
     for name, folder in folders.items():
         prepared = tmp_path / f"{name}_prepared"
-        conseg(f"phantom %0 --dataset {name} --body small --cases 6 --spacing 12 12 12 --workers 1", raw)
+        conseg(f"phantom %0 --dataset {name} --organs demo --cases 6 --spacing 12 12 12 --workers 1", raw)
         assert (folder / "dataset.json").is_file()
         source = f"--model {model}" if model.exists() else "--preset tiny"
         said = conseg(f"prepare %0 -o %1 --workers 1 {source}", folder, prepared)

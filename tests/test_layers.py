@@ -17,7 +17,7 @@ viewer config
 evaluation
 learning baselines
 segmentation
-model training phantom small_phantom continual_method
+model training phantom continual_method
 data networks metrics
 files processes
 volume organs errors memory

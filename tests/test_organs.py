@@ -73,6 +73,8 @@ def test_no_spelling_means_two_organs():
         ("Parotid_L", "parotid_left"),
         ("Gall Bladder", "gallbladder"),
         ("left rib 3", "rib_left_3"),
+        ("Lung tumor", "lung_tumour"),
+        ("esophageal tumour", "esophagus_tumour"),
     ],
 )
 def test_other_spellings_find_the_organ(spelling, name):

@@ -10,8 +10,8 @@ from continual_segment.data.raw import RawDataset
 from continual_segment.errors import ConfigError
 from continual_segment.evaluation.report import write_report
 from continual_segment.files.atomic import write_json
+from continual_segment.phantom import DATASETS, dataset_folder, write_phantom
 from continual_segment.protocol import ProtocolDataset, run_protocol
-from continual_segment.small_phantom import DATASETS, dataset_folder, write_phantom
 
 ORDER = ("totalseg", "chest", "headneck", "esophagus")
 
@@ -27,7 +27,7 @@ def demo(
     for name in ORDER:
         raw = dataset_folder(folder / "raw", name)
         if not (raw / "dataset.json").exists():  # written last; a resumed demo goes on with the same files
-            write_phantom(folder / "raw", name, cases, seed, spacing_mm)
+            write_phantom(folder / "raw", name, cases, seed, spacing_mm, organs="demo")
         datasets[name] = ProtocolDataset(RawDataset.open(raw, progress=False), anomalies(name))
     report = run_protocol(folder, datasets, config, held_out)
     return write_report(folder, report, commands(folder, preset, cases, seed, spacing_mm))
@@ -59,7 +59,7 @@ def commands(
         root = dataset_folder(raw, name)
         extra = "".join(f" --anomaly '{kind}'" for kind in anomalies(name))
         lines += [
-            f"conseg phantom {raw} --dataset {name} --body small --cases {cases} --seed {seed} "
+            f"conseg phantom {raw} --dataset {name} --organs demo --cases {cases} --seed {seed} "
             f"--spacing {spacing}",
             f"conseg prepare {root} -o {prepared / name} --preset {preset}",
             f"conseg learn {prepared / name} -m {model} --preset {preset} --name {name}{extra}",

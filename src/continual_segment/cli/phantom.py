@@ -35,21 +35,22 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     )  # fmt: skip
     add_preset(parser, default="laptop")
     parser.add_argument(
-        "--body",
-        choices=("full", "small"),
-        default="full",
-        help="full: 143 organs (default); small: the demo's simple body of some twenty, quick to learn",
+        "--organs",
+        choices=("all", "demo"),
+        default="all",
+        help="all: the dataset's whole list (default); demo: a few large ones, quick to learn",
     )
     add_workers(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    from continual_segment import phantom, small_phantom
     from continual_segment.config import load_preset
+    from continual_segment.phantom import write_phantom
 
-    write = phantom.write_phantom if args.body == "full" else small_phantom.write_phantom
     spacing_mm = tuple(args.spacing or load_preset(args.preset).prepare.spacing_mm)
-    folder = write(args.out, args.dataset, args.cases, args.seed, spacing_mm, args.workers)
+    folder = write_phantom(
+        args.out, args.dataset, args.cases, args.seed, spacing_mm, args.workers, organs=args.organs
+    )
     print(f"{args.cases} cases in {folder}. Next: conseg prepare {folder} --preset {args.preset}")
     return 0

@@ -47,7 +47,7 @@ def write_phantom(
     """Write `folder`/DatasetNNN_name; the same seed gives the same bytes. Return that folder."""
     described = _described(dataset, cases, spacing_mm)
     labelled = described.demo_organs if organs == "demo" else described.organs
-    root = Path(folder) / f"Dataset{900 + described.number}_{dataset}"
+    root = dataset_folder(Path(folder), dataset)
     for name in ("imagesTr", "labelsTr", "body_parts"):
         (root / name).mkdir(parents=True, exist_ok=True)
     jobs = [
@@ -65,6 +65,11 @@ def write_phantom(
         {"channel_names": {"0": "CT"}, "labels": labels, "numTraining": cases, "file_ending": ".nii.gz"},
     )
     return root
+
+
+def dataset_folder(folder: Path, dataset: str) -> Path:
+    """Where in `folder` a dataset lies."""
+    return folder / f"Dataset{900 + DATASETS[dataset].number}_{dataset}"
 
 
 def _described(dataset: str, cases: int, spacing_mm: Spacing) -> PhantomDataset:
