@@ -19,7 +19,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "and give the same command again: it goes on where it was. With the stages search and prune the "
         "decoder is then made small: one kernel per block is searched, and blocks become 1x1x1 projections "
         "as long as the validation Dice falls by at most tau points.",
-        epilog="Example: conseg learn kidneys_prepared -m mymodel --preset demo; the same with a small decoder: "
+        epilog="Example: conseg learn kidneys_prepared -m mymodel --preset demo; with a small decoder: "
         "conseg learn kidneys_prepared -m mymodel --preset demo --stages train,search,prune --select cost",
     )
     parser.add_argument("dataset", type=Path, metavar="PREPARED", help="what `conseg prepare` wrote")

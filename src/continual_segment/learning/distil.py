@@ -32,7 +32,7 @@ REPORTS = 20  # of a student's training: one per 5 % of it
 class DistilConfig:
     """How projections learn from blocks. Lengths are shares of the step's first training."""
 
-    students_share: float = 0.6
+    students_share: float = 0.8
     """Training of all students together; each gets the same part of it."""
     saturation: float = 0.01
     """A student is done when its error fell by less than this share in 5 % of its time."""

@@ -47,7 +47,7 @@ class PruneConfig:
     candidates: int = 2
     """So many paths that are smaller than the chosen one, and the best of their size, are fine-tuned for a
     while and judged again; 0, as in the paper: none."""
-    candidate_share: float = 0.1
+    candidate_share: float = 0.15
     """How long each."""
     fine_tune_share: float = 0.3
     """How long the chosen one is fine-tuned in the end."""

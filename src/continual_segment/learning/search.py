@@ -35,7 +35,7 @@ from continual_segment.training.validate import patch_dice
 class SearchConfig:
     """How kernels are searched. Lengths are shares of the iterations of the step's first training."""
 
-    iterations_share: float = 0.3
+    iterations_share: float = 0.4
     """Length of the search. An iteration costs about three of the first training."""
     warm_up_share: float = 0.4
     """Part of the search in which every kernel counts a quarter and only weights learn."""
@@ -45,8 +45,8 @@ class SearchConfig:
     """Batches of the search are so many times larger; the paper takes 2."""
     cost_weight: float = 0.0
     """What one nnU-Net decoder's multiply-adds count in the loss that shares are updated by; 0: nothing."""
-    alpha_learning_rate: float = 3e-4
-    """Of Adam on the shares; a short search needs more than the 3e-4 of a long one."""
+    alpha_learning_rate: float = 0.01
+    """Of Adam on the shares; a search of very many iterations does with less."""
     alpha_weight_decay: float = 1e-3
     """Of the shares' logits."""
     case_shares: tuple[float, float] = (0.6, 0.3)
