@@ -24,9 +24,7 @@ class MadeUp(Dataset):
 
     def __getitem__(self, number):
         self.read.append(number)
-        images = torch.randn(
-            2, 1, *SIZE, generator=torch.Generator().manual_seed(1000 * self.seed + number)
-        )
+        images = torch.randn(2, 1, *SIZE, generator=torch.Generator().manual_seed(1000 * self.seed + number))
         return images, self.rule(images[:, 0])
 
 

@@ -78,7 +78,9 @@ def test_a_step_of_shares_leaves_every_weight_as_it_is(search):
     begun = search()
     before = {name: tensor.clone() for name, tensor in begun.mixed.state_dict().items()}
     begun.update.update_alpha(*begun.kernels[0])
-    changed = {name for name, tensor in begun.mixed.state_dict().items() if not torch.equal(tensor, before[name])}
+    changed = {
+        name for name, tensor in begun.mixed.state_dict().items() if not torch.equal(tensor, before[name])
+    }
     assert changed == {"alpha"}
     assert all(parameter.grad is None for parameter in begun.mixed.parameters())
 
@@ -123,11 +125,16 @@ def test_a_search_that_goes_on_ends_as_one_that_was_not_stopped(search):
 
 
 def made_up_dataset(train, validation):
-    names = {"train": tuple(f"t{n}" for n in range(train)), "validation": tuple(f"v{n}" for n in range(validation))}
+    names = {
+        "train": tuple(f"t{n}" for n in range(train)),
+        "validation": tuple(f"v{n}" for n in range(validation)),
+    }
     return SimpleNamespace(case_names=names.__getitem__, folder="made up")
 
 
-@pytest.mark.parametrize(("train", "validation", "counts"), [(8, 2, (6, 3, 1)), (80, 20, (60, 30, 10)), (2, 1, (1, 1, 1))])
+@pytest.mark.parametrize(
+    ("train", "validation", "counts"), [(8, 2, (6, 3, 1)), (80, 20, (60, 30, 10)), (2, 1, (1, 1, 1))]
+)
 def test_cases_are_split_60_30_10(train, validation, counts):
     split = CaseSplit.of(made_up_dataset(train, validation))
     groups = (split.weights, split.kernels, split.monitor)

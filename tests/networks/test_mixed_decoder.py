@@ -63,7 +63,9 @@ def test_the_expected_cost_is_that_of_the_plan_where_the_choice_is_sure(mixed, n
     mixed.alpha[:, 0] = 200.0
     cheap = mixed.expected_cost(WINDOW).item()
     plans = (DecoderPlan(("2d", "2d")), DecoderPlan(("projection", "projection")))
-    differ = multiply_adds(plans[0], network, WINDOW, ORGANS) - multiply_adds(plans[1], network, WINDOW, ORGANS)
+    differ = multiply_adds(plans[0], network, WINDOW, ORGANS) - multiply_adds(
+        plans[1], network, WINDOW, ORGANS
+    )
     assert dear - cheap == pytest.approx(differ / nnunet, rel=1e-5)
 
 

@@ -35,7 +35,10 @@ class DistilConfig:
     students_share: float = 0.8
     """Training of all students together; each gets the same part of it."""
     saturation: float = 0.01
-    """A student is done when its error fell by less than this share in 5 % of its time."""
+    """A student is done when its least error fell by less than this share of it for a while; 0: never."""
+    saturation_reports: int = 3
+    """That while, in reports; there is one for every 5 % of a student's time. The paper's would be 1, but
+    a rate that is still high lets the error waver."""
     adapt_share: float = 0.2
     """Time for finer blocks and heads to get used to a student, as a share of the student's; 0 for none."""
     slow_rate: float = 0.1
@@ -49,6 +52,8 @@ class DistilConfig:
             raise ValueError(
                 "students_share and slow_rate are above 0, saturation and adapt_share not below it."
             )
+        if self.saturation_reports < 1:
+            raise ValueError(f"saturation_reports is at least 1, not {self.saturation_reports}.")
         if self.chain not in get_args(Chain):
             raise ValueError(f"chain is one of {', '.join(get_args(Chain))}, not {self.chain!r}.")
 
@@ -117,17 +122,18 @@ def train_student(step: FrozenStep, paths: BlockPaths, number: int, mask: Mask, 
         validate=fit,
         title=f"distilling {step.name}, block {number + 1}",
         measure="validation_fit",
-        enough=saturated(config.saturation),
+        enough=saturated(config.saturation, config.saturation_reports),
     )
 
 
-def saturated(least_improvement: float) -> Callable[[Rows], bool]:
-    """Has the error fallen by less than this share since the report before?"""
+def saturated(least_improvement: float, reports: int) -> Callable[[Rows], bool]:
+    """Has the least error fallen by less than this share in the last reports?"""
 
     def enough(rows: Rows) -> bool:
-        if len(rows) < 2:
+        errors = [1 - row["validation_fit"] for row in rows]
+        if not least_improvement or len(errors) <= reports:
             return False
-        before, now = (1 - row["validation_fit"] for row in rows[-2:])
+        before, now = min(errors[:-reports]), min(errors[-reports:])
         return before - now < least_improvement * before
 
     return enough
