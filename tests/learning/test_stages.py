@@ -70,6 +70,17 @@ def test_the_first_step_searches_on_the_encoder_it_trained(datasets, config, tmp
     assert verify(tmp_path / "model").good
 
 
+def test_the_decoder_before_pruning_is_left_as_a_pack_of_its_own(base_folder, datasets, config):
+    pruned = learn(datasets["chest"], base_folder, config, "chest")
+    run = run_folder(base_folder, "chest")
+    assert OrganPack.read(run / "train.pack").plan.kernels == ("nnunet", "nnunet")
+    before = OrganPack.read(run / "search.pack")
+    assert before.plan.kernels == tuple(pruned.card["search"]["plan"])
+    assert not (run / "prune.pack").exists()
+    Model.open(base_folder).add(before.renamed("before"))
+    assert verify(base_folder).good
+
+
 @pytest.mark.parametrize("stages", [("train", "search"), ("train", "prune")])
 def test_stages_can_be_left_out(stages, base_folder, datasets, config):
     pack = learn(datasets["chest"], base_folder, replace(config, stage=StageConfig(stages)), "chest")

@@ -198,6 +198,7 @@ def search_kernels(step: FrozenStep, search: SearchConfig) -> tuple[MixedDecoder
     split = CaseSplit.of(step.source.dataset, search.case_shares)
     torch.manual_seed(config.seed)
     mixed = MixedDecoder(step.encoder.config, step.organs).to(config.device)
+    step.encoder.to(config.device)
 
     def loss_of(images: Tensor, labels: Tensor) -> Tensor:
         return supervised_loss(mixed.forward_supervised(step.features(images)), labels, config.dice_over)

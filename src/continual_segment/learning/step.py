@@ -11,7 +11,7 @@ Out: the model with one pack more
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -113,22 +113,20 @@ def learn(
     source = PatchSource(dataset, patches, config.augment)
     run = run_folder(folder, name)
     rows = train_decoder(encoder, decoder, source, settings, run, title=f"learning {name}")
-    decoder, card = make_small(
-        FrozenStep(encoder, source, settings, run, name, 1.0 if model else config.stage.first_step),
-        decoder,
-        rows,
-        config,
-    )
-    pack = OrganPack.of(
-        name,
-        dataset.organs,
-        encoder,
-        decoder,
-        encoder_fingerprint(encoder, dataset.config),
-        licence=licence,
-        anomalies=tuple(anomalies),
-        card=card,
-    )
+    step = FrozenStep(encoder, source, settings, run, name, 1.0 if model else config.stage.first_step)
+    for stage, reached, card in run_stages(step, decoder, rows, config):
+        pack = OrganPack.of(
+            name,
+            dataset.organs,
+            encoder,
+            reached,
+            encoder_fingerprint(encoder, dataset.config),
+            licence=licence,
+            anomalies=tuple(anomalies),
+            card=card,
+        )
+        if stage != config.stage.stages[-1]:
+            pack.write(run / f"{stage}.pack")  # what the next stage starts from, to compare with
     if model:
         model.add(pack)
     else:
@@ -138,29 +136,32 @@ def learn(
     return pack
 
 
-def make_small(
+def run_stages(
     step: FrozenStep, decoder: Decoder, rows: Rows, config: LearnConfig
-) -> tuple[Decoder, dict[str, Any]]:
-    """The stages after training; gives the decoder they end with and its training card.
+) -> Iterator[tuple[Stage, Decoder, dict[str, Any]]]:
+    """The decoder and its training card after each stage; the first is trained already.
 
     A stage that was finished before the run was stopped ends at once: its checkpoints hold its result.
     """
-    if config.stage.stages == ("train",):
-        return decoder, training_card(step.source, step.settings, decoder, rows)
+    card = training_card(step.source, step.settings, decoder, rows)
+    yield "train", decoder, card
     step.encoder.freeze()
     seconds = {"train": rows[-1]["seconds"]}
-    stages: dict[str, Any] = {}
+    known: dict[str, Any] = {"trained": {"validation_patch_dice": card["validation_patch_dice"]}}
     if "search" in config.stage.stages:
-        stages["trained"] = {"validation_patch_dice": round(rows[-1]["validation_dice"], 4)}
         searched = search_decoder(step, config.search)
-        decoder, rows = searched.decoder, searched.rows
-        stages["search"], seconds["search"] = searched.card, searched.seconds
+        decoder, seconds["search"], known["search"] = searched.decoder, searched.seconds, searched.card
+        card = training_card(step.source, step.settings, decoder, searched.rows)
+        yield "search", decoder, card | known | {"seconds": rounded(seconds)}
     if "prune" in config.stage.stages:
         pruned = prune_decoder(step, decoder, config.distil, config.prune)
-        decoder, rows = pruned.decoder, pruned.rows
-        stages["prune"], seconds["prune"] = pruned.card, pruned.seconds
-    stages["seconds"] = {name: round(taken, 1) for name, taken in seconds.items()}
-    return decoder, training_card(step.source, step.settings, decoder, rows) | stages
+        decoder, seconds["prune"], known["prune"] = pruned.decoder, pruned.seconds, pruned.card
+        card = training_card(step.source, step.settings, decoder, pruned.rows)
+        yield "prune", decoder, card | known | {"seconds": rounded(seconds)}
+
+
+def rounded(seconds: dict[str, float]) -> dict[str, float]:
+    return {name: round(taken, 1) for name, taken in seconds.items()}
 
 
 def run_folder(model: Path, pack: str) -> Path:
