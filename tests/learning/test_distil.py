@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import mse_loss
 
+from continual_segment.learning import distil
 from continual_segment.learning.distil import (
     DistilConfig,
     adapt_to_student,
@@ -91,8 +92,6 @@ def test_only_finer_blocks_and_heads_get_used_to_a_student_and_only_in_a_copy(st
 
 
 def test_finer_blocks_adapt_at_a_tenth_of_the_rate(step, paths, monkeypatch):
-    from continual_segment.learning import distil
-
     rates = []
     monkeypatch.setattr(
         distil, "train", lambda *args, **known: rates.append(args[3].learning_rate) or [{"seconds": 1}]
@@ -120,6 +119,24 @@ def test_on_any_chain_a_student_meets_every_path_and_on_the_papers_one(paths):
     assert met == {(a, b, False) for a in (False, True) for b in (False, True)}
     assert chain(paths, 2, mask, config, 7, 5) == chain(paths, 2, mask, config, 7, 5)
     assert {chain(paths, 2, mask, DistilConfig(chain="path"), i, 5) for i in range(50)} == {mask}
+
+
+def test_a_student_that_goes_on_meets_the_paths_it_would_have_met(step, paths, monkeypatch):
+    met, limit = [], 5
+
+    def noted(paths, number, mask, config, iteration, seed):
+        if iteration == limit:
+            raise RuntimeError("the power went")
+        met.append(iteration)
+        return chain(paths, number, mask, config, iteration, seed)
+
+    monkeypatch.setattr(distil, "chain", noted)
+    config = DistilConfig(students_share=2.0, saturation=0.0)
+    with pytest.raises(RuntimeError, match="the power went"):
+        train_student(step, paths, 0, NO_STUDENTS, config)
+    limit = None
+    train_student(step, paths, 0, NO_STUDENTS, config)
+    assert met == list(range(8))
 
 
 def test_a_student_is_done_when_its_error_hardly_falls():
