@@ -44,15 +44,17 @@ class PruneConfig:
     """Dice points on the validation scans that the chosen path may lose against the decoder it came from."""
     validation_windows: int = 100
     """At most so many windows of the validation scans judge a path."""
-    candidates: int = 2
+    candidates: int = 3
     """So many paths that are smaller than the chosen one, and the best of their size, are fine-tuned for a
     while and judged again; 0, as in the paper: none."""
-    candidate_share: float = 0.15
+    candidate_share: float = 0.3
     """How long each."""
+    candidate_rate: float = 1.0
+    """At which share of the first training's learning rate."""
     fine_tune_share: float = 0.3
     """How long the chosen one is fine-tuned in the end."""
     slow_rate: float = 0.1
-    """Learning rate of fine-tuning, as a share of the first training's."""
+    """Learning rate of that, as a share of the first training's."""
     timing_repeats: int = 5
     """Runs behind each path's seconds, which are measured with select_by "time" alone."""
 
@@ -64,8 +66,8 @@ class PruneConfig:
             raise ValueError(f"tau is a number of Dice points, 0 or more, not {self.tau}.")
         if min(self.validation_windows, self.timing_repeats) < 1 or self.candidates < 0:
             raise ValueError("validation_windows and timing_repeats are at least 1, candidates at least 0.")
-        if min(self.candidate_share, self.fine_tune_share, self.slow_rate) <= 0:
-            raise ValueError("candidate_share, fine_tune_share and slow_rate are above 0.")
+        if min(self.candidate_share, self.candidate_rate, self.fine_tune_share, self.slow_rate) <= 0:
+            raise ValueError("candidate_share, candidate_rate, fine_tune_share and slow_rate are above 0.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +89,7 @@ def prune_decoder(step: FrozenStep, decoder: Decoder, distil: DistilConfig, conf
     # greedy has chosen while it went: its last path is the answer
     chosen = scores[-1] if config.method == "greedy" else select(scores, config.tau, config.select_by)
     small = pruning.decoder(chosen.mask)
-    rows = pruning.fine_tune(small, config.fine_tune_share, "fine_tuning")
+    rows = pruning.fine_tune(small, config.fine_tune_share, config.slow_rate, "fine_tuning")
     card = {
         "settings": asdict(config),
         "distil": asdict(distil),
@@ -141,15 +143,15 @@ class Pruning:
     def recover(self, scores: list[PathScore]) -> list[PathScore]:
         """Fine-tune the most promising paths below the chosen size for a while, and score them again.
 
-        A student has learned to answer as its teacher, not to segment: some of what a path loses at first
-        comes back quickly.
+        A student has learned to answer as its teacher, not to segment, and a projection cannot answer as a
+        large kernel does: what a path loses at first, all its blocks together may well regain.
         """
         by, config = self.config.select_by, self.config
         limit = select(scores, config.tau, by).size(by)
         smaller = pareto_front([score for score in scores if score.size(by) < limit], by)
         for score in sorted(smaller, key=lambda score: -score.dice)[: config.candidates]:
             decoder, part = self.decoder(score.mask), f"candidate_{as_text(score.mask)}"
-            self.fine_tune(decoder, config.candidate_share, part)
+            self.fine_tune(decoder, config.candidate_share, config.candidate_rate, part)
             self.fine_tuned[score.mask] = decoder
             again = replace(score, dice=self.dice_of(decoder, part), fine_tuned=True)
             scores[scores.index(score)] = again
@@ -159,9 +161,9 @@ class Pruning:
         """A path as a decoder, in the best state it is known in."""
         return self.fine_tuned.get(mask) or self.paths.decoder(mask).to(self.device)
 
-    def fine_tune(self, decoder: Decoder, share: float, part: str) -> Rows:
+    def fine_tune(self, decoder: Decoder, share: float, rate: float, part: str) -> Rows:
         start = fingerprint_tensors(decoder.state_dict())
-        schedule = self.step.schedule(share, rate=self.config.slow_rate, seed=2)
+        schedule = self.step.schedule(share, rate, seed=2)
         rows = self.step.train_decoder(decoder, schedule, part, start=start)
         self.seconds += rows[-1]["seconds"]
         return rows
