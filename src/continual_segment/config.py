@@ -7,6 +7,7 @@ dataclass, so the meaning of every key stands beside the code that reads it.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.resources import files
 from pathlib import Path
@@ -17,6 +18,10 @@ from continual_segment.data.patches import PatchConfig
 from continual_segment.data.prepared import PrepareConfig
 from continual_segment.errors import ConfigError
 from continual_segment.learning import LearnConfig
+from continual_segment.learning.distil import DistilConfig
+from continual_segment.learning.prune import PruneConfig
+from continual_segment.learning.search import SearchConfig
+from continual_segment.learning.step import StageConfig
 from continual_segment.networks import NetworkConfig
 from continual_segment.segmentation import SegmentConfig
 from continual_segment.training import TrainConfig
@@ -37,13 +42,28 @@ class ExperimentConfig:
     later: TrainConfig
     """Training in every later step."""
     segment: SegmentConfig
+    stage: StageConfig
+    """Stages of every step; the table [learn]."""
+    search: SearchConfig
+    distil: DistilConfig
+    prune: PruneConfig
 
     def __post_init__(self) -> None:
         self.network.check_window(self.patches.size)
 
     @property
     def learn(self) -> LearnConfig:
-        return LearnConfig(self.network, self.patches, self.augment, self.first, self.later)
+        return LearnConfig(
+            self.network,
+            self.patches,
+            self.augment,
+            self.first,
+            self.later,
+            self.stage,
+            self.search,
+            self.distil,
+            self.prune,
+        )
 
     def on(self, **settings: Any) -> ExperimentConfig:
         """The same experiment with other settings of all training: device, precision, workers, ..."""
@@ -52,6 +72,14 @@ class ExperimentConfig:
         except ValueError as error:
             raise ConfigError(str(error)) from error
         return replace(self, first=first, later=later)
+
+    def with_stages(self, stages: Sequence[str] = (), **pruning: Any) -> ExperimentConfig:
+        """The same experiment with other stages, where some are given, and other settings of pruning."""
+        try:
+            stage = replace(self.stage, stages=tuple(stages)) if stages else self.stage  # type: ignore[arg-type]
+            return replace(self, stage=stage, prune=replace(self.prune, **pruning))
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
 
 
 def load_preset(name: str) -> ExperimentConfig:
@@ -77,6 +105,10 @@ def read_config(path: Any) -> ExperimentConfig:
         "first": TrainConfig,
         "later": TrainConfig,
         "segment": SegmentConfig,
+        "learn": StageConfig,
+        "search": SearchConfig,
+        "distil": DistilConfig,
+        "prune": PruneConfig,
     }
     if unknown := sorted(set(tables) - set(rooms)):
         raise ConfigError(f"{path}: no table is called [{unknown[0]}]. Tables: {', '.join(rooms)}.")
@@ -85,6 +117,7 @@ def read_config(path: Any) -> ExperimentConfig:
     ]:
         raise ConfigError(f"{path}: the table [{missing[0]}] is missing.")
     filled = {name: fill(room, tables.get(name, {}), f"{path}: [{name}]") for name, room in rooms.items()}
+    filled["stage"] = filled.pop("learn")
     try:
         return ExperimentConfig(**filled)
     except ValueError as error:

@@ -1,9 +1,21 @@
 """Shapes of decoders as plain data, and what they weigh."""
 
+from typing import get_args
+
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from continual_segment.config import load_preset
-from continual_segment.networks import Decoder, DecoderPlan, paper_count, true_count
+from continual_segment.networks import (
+    Decoder,
+    DecoderPlan,
+    GeneralEncoder,
+    multiply_adds,
+    paper_count,
+    true_count,
+)
+from continual_segment.networks.decoder_plan import KernelName
 
 # The paper's pruned decoders, deepest block first, and the size it gives each.
 PRUNED = {
@@ -68,3 +80,35 @@ def test_an_unknown_kernel_is_refused_on_construction():
 def test_a_plan_with_too_few_blocks_makes_no_decoder(preset):
     with pytest.raises(ValueError, match=r"zip\(\)"):
         Decoder(preset.network, DecoderPlan(("2d",)), organs=2)
+
+
+def counted_by_torch(plan, network, window, organs):
+    with torch.device("meta"):  # shapes alone
+        features = GeneralEncoder(network)(torch.empty(1, 1, *window))
+        decoder = Decoder(network, plan, organs)
+        with FlopCounterMode(display=False) as counter:
+            decoder(features)
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize("kernel", get_args(KernelName))
+def test_multiply_adds_are_half_of_the_operations_torch_counts(kernel, preset):
+    plan, window = DecoderPlan((kernel, "2d")), (8, 16, 24)
+    assert 2 * multiply_adds(plan, preset.network, window, 5) == counted_by_torch(
+        plan, preset.network, window, 5
+    )
+
+
+@pytest.mark.parametrize("kernels", [*PRUNED, ("nnunet",) * 5])
+def test_multiply_adds_at_the_papers_size(kernels, paper):
+    plan, window = DecoderPlan(kernels), (64, 128, 128)
+    assert 2 * multiply_adds(plan, paper, window, 31) == counted_by_torch(plan, paper, window, 31)
+
+
+def test_the_papers_pruned_decoders_are_small_but_not_quick(paper):
+    window = (64, 128, 128)
+    nnunet = DecoderPlan.nnunet(paper)
+    parameters = sum(paper_count(DecoderPlan(kernels), paper) for kernels in PRUNED)
+    costs = sum(multiply_adds(DecoderPlan(kernels), paper, window, 1) for kernels in PRUNED)
+    assert parameters < paper_count(nnunet, paper)
+    assert costs > 1.5 * multiply_adds(nnunet, paper, window, 1)

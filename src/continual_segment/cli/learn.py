@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from continual_segment.cli.options import add_device, add_model, add_preset, check_device
 
@@ -15,8 +16,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         description="Learn the organs of one prepared dataset. Where MODEL does not exist yet, encoder and "
         "first decoder are trained and the model is made; otherwise the encoder stays frozen and a new "
         "pack is added. No earlier data is needed, and nothing learned earlier changes. Stop it with Ctrl-C "
-        "and give the same command again: it goes on where it was.",
-        epilog="Example: conseg learn kidneys_prepared -m mymodel --preset demo",
+        "and give the same command again: it goes on where it was. With the stages search and prune the "
+        "decoder is then made small: one kernel per block is searched, and blocks become 1x1x1 projections "
+        "as long as the validation Dice falls by at most tau points.",
+        epilog="Example: conseg learn kidneys_prepared -m mymodel --preset demo; with a small decoder: "
+        "conseg learn kidneys_prepared -m mymodel --preset demo --stages train,search,prune --select cost",
     )
     parser.add_argument("dataset", type=Path, metavar="PREPARED", help="what `conseg prepare` wrote")
     add_model(parser)
@@ -27,6 +31,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "--anomaly", action="append", default=[], metavar="KIND", dest="anomalies",
         help="a disease the training scans hold, such as 'esophageal tumour'; may be repeated",
     )  # fmt: skip
+    add_stages(parser)
     add_device(parser, default="the preset's")
     parser.add_argument("--precision", choices=("float32", "bfloat16", "float16"), help="of the forward pass")
     parser.add_argument(
@@ -41,6 +46,28 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.set_defaults(run=run)
 
 
+def add_stages(parser: argparse.ArgumentParser) -> None:
+    """How small the decoder is made; what is not given comes from the preset."""
+    group = parser.add_argument_group("a small decoder", "What is not given comes from the preset.")
+    group.add_argument(
+        "--stages", metavar="LIST", type=lambda text: tuple(text.split(",")), default=(),
+        help="train | train,search | train,prune | train,search,prune",
+    )  # fmt: skip
+    group.add_argument(
+        "--select", choices=("params", "cost", "time"), dest="select_by",
+        help="of what the pruned decoder shall have least: parameters (the paper's rule), multiply-adds, or "
+        "time on this device",
+    )  # fmt: skip
+    group.add_argument(
+        "--tau", type=float, metavar="POINTS",
+        help="Dice points pruning may cost on validation scans; the pack also notes what 1, 3 and 5 give",
+    )  # fmt: skip
+    group.add_argument(
+        "--prune", choices=("enumerate", "greedy"), dest="method",
+        help="judge every combination of pruned blocks, or go block by block, deepest first",
+    )  # fmt: skip
+
+
 def run(args: argparse.Namespace) -> int:
     from continual_segment.config import load_preset
     from continual_segment.data.prepared import PreparedDataset
@@ -49,7 +76,9 @@ def run(args: argparse.Namespace) -> int:
 
     names = ("device", "precision", "compile", "workers", "seed")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    config = load_preset(args.preset).on(**given)
+    pruning = {name: getattr(args, name) for name in ("select_by", "tau", "method")}
+    pruning = {name: value for name, value in pruning.items() if value is not None}
+    config = load_preset(args.preset).on(**given).with_stages(args.stages, **pruning)
     check_device(config.first.device)
     check_device(config.later.device)
     dataset = PreparedDataset.open(args.dataset)
@@ -58,6 +87,23 @@ def run(args: argparse.Namespace) -> int:
         f"{args.model} now has pack '{pack.name}': {', '.join(organ.name for organ in pack.organs)}.\n"
         f"Validation Dice on patches {pack.card['validation_patch_dice']:.3f}; log and curves in "
         f"{run_folder(args.model, pack.name)}.\n"
+        f"{small(pack.card)}"
         f"Next: conseg verify {args.model}; conseg segment SCAN -m {args.model} -o OUT"
     )
     return 0
+
+
+def small(card: dict[str, Any]) -> str:
+    """What search and pruning came to, in a line each; nothing where there was none."""
+    lines = ""
+    if search := card.get("search"):
+        lines += f"Searched kernels, deepest block first: {', '.join(search['plan'])}.\n"
+    if prune := card.get("prune"):
+        before, chosen = prune["paths"][0], prune["paths"][prune["chosen"]]
+        lines += (
+            f"Pruned to: {', '.join(chosen['plan'])}; "
+            f"{chosen['true_parameters'] / before['true_parameters']:.2f} of the parameters, "
+            f"{chosen['multiply_adds'] / before['multiply_adds']:.2f} of the multiply-adds; "
+            f"Dice on validation windows {before['dice']:.3f} before, {prune['final_dice']:.3f} now.\n"
+        )
+    return lines

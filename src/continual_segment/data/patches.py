@@ -11,7 +11,9 @@ Out: per iteration, images float32 (patch, 1, z, y, x) in [-1, 1] and labels int
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -54,18 +56,19 @@ class PatchConfig:
 
 
 class Patches(torch.utils.data.Dataset):
-    """The batches of one split, one per iteration; hand it to a DataLoader with `batch_size=None`."""
+    """Batches of a split or of named cases, one per iteration; for a DataLoader with `batch_size=None`."""
 
     def __init__(
         self,
         dataset: PreparedDataset,
-        split: Split,
+        split: Split | Sequence[str],
         config: PatchConfig,
         augmentation: AugmentConfig | None,
         seed: int,
         iterations: int,
     ) -> None:
-        self.cases = [dataset.case(name) for name in dataset.case_names(split)]
+        names = dataset.case_names(cast(Split, split)) if isinstance(split, str) else split
+        self.cases = [dataset.case(name) for name in names]
         if not self.cases:
             raise DatasetError(
                 f"{dataset.folder}: the {split} split has no case. "

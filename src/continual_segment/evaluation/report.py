@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from continual_segment.evaluation.forgetting import StepForgetting, all_scores, forgetting
 from continual_segment.evaluation.pictures import three_planes
 from continual_segment.evaluation.scores import Evaluation
+from continual_segment.evaluation.small_decoders import (
+    architectures,
+    choices,
+    chosen_path,
+    is_small,
+    pareto_png,
+    stage_shares,
+)
 from continual_segment.files.atomic import write_bytes, write_json, write_text
 from continual_segment.files.label_table import label_colour
 from continual_segment.model import Model, OrganPack, Verification
@@ -107,9 +115,24 @@ def content(result: Report) -> dict[str, Any]:
         "pack_bytes": {name: model.pack_path(name).stat().st_size for name in model.pack_names},
         "curves": {name: embedded(curves_png(rows)) for name, rows in result.histories.items()},
         "pictures": {example.dataset: embedded(example.picture) for example in result.examples},
+        "small": small_decoders([step.pack for step in result.steps]),
         "colour": lambda name: "rgb({:.0f} {:.0f} {:.0f})".format(
             *(255 * part for part in label_colour(find_organ(name).id))
         ),
+    }
+
+
+def small_decoders(packs: Sequence[OrganPack]) -> dict[str, Any] | None:
+    """What search and pruning came to; None where no pack went through either."""
+    if not any(map(is_small, packs)):
+        return None
+    pruned = [pack for pack in packs if "prune" in pack.card]
+    return {
+        "packs": packs,
+        "architectures": architectures(packs),
+        "pruned": [(pack, chosen_path(pack), choices(pack)) for pack in pruned],
+        "pictures": {pack.name: embedded(pareto_png(pack)) for pack in pruned},
+        "shares": {pack.name: stage_shares(pack) for pack in packs if is_small(pack)},
     }
 
 
@@ -131,6 +154,7 @@ def as_data(result: Report) -> dict[str, Any]:
             }
             for step in result.steps
         ],
+        "decoders": [asdict(row) for row in architectures([step.pack for step in result.steps])],
         "forgetting": [{"step": row.step, "relative": row.mean_relative} for row in result.forgetting],
     }
 

@@ -6,8 +6,9 @@ decoder is all that can change.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from continual_segment.data.prepared import PreparedDataset
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
 from continual_segment.networks import Decoder, GeneralEncoder
 from continual_segment.training import TrainConfig, supervised_loss, train
+from continual_segment.training.train import Rows
 from continual_segment.training.validate import patch_dice
 
 
@@ -37,9 +39,18 @@ class PatchSource:
 
 
 def train_decoder(
-    encoder: GeneralEncoder, decoder: Decoder, source: PatchSource, config: TrainConfig, run: Path, title: str
-) -> list[dict[str, float]]:
-    """Train the decoder, and the encoder unless it is frozen; return the rows of the log."""
+    encoder: GeneralEncoder,
+    decoder: Decoder,
+    source: PatchSource,
+    config: TrainConfig,
+    run: Path,
+    title: str,
+    **start: str,
+) -> Rows:
+    """Train the decoder, and the encoder unless it is frozen; return the rows of the log.
+
+    `start` tells where its weights come from, if not from the seed.
+    """
     frozen = not any(parameter.requires_grad for parameter in encoder.parameters())
     encoder.to(config.device)
     decoder.to(config.device)
@@ -66,24 +77,77 @@ def train_decoder(
         source.training(config),
         config,
         run,
-        signature=run_signature(encoder if frozen else None, decoder, source, config),
+        signature=run_signature(encoder if frozen else None, decoder, source, config, **start),
         validate=validate if config.validation_batches else None,
         title=title,
     )
 
 
 def run_signature(
-    frozen_encoder: GeneralEncoder | None, decoder: Decoder, source: PatchSource, config: TrainConfig
+    frozen_encoder: GeneralEncoder | None,
+    decoder: Decoder,
+    source: PatchSource,
+    config: TrainConfig,
+    **start: str,
 ) -> str:
     """Changes with anything that would change the weights a run ends with."""
+    known = {"network": asdict(decoder.network), "plan": decoder.plan.kernels}
+    return signature_of(frozen_encoder, source, config, **known, **start)
+
+
+def signature_of(
+    frozen_encoder: GeneralEncoder | None, source: PatchSource, config: TrainConfig, **known: Any
+) -> str:
+    """The part that is the same for every kind of run, with what is known about this one."""
     return fingerprint_data(
         {
             "encoder": fingerprint_tensors(frozen_encoder.state_dict()) if frozen_encoder else "learned here",
-            "network": asdict(decoder.network),
-            "plan": decoder.plan.kernels,
             "patches": asdict(source.patches),
             "augment": asdict(source.augment),
             "train": config.settings,
             "data": source.dataset.fingerprint,
         }
+        | known
     )
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenStep:
+    """A learning step whose encoder changes no more: what searching and pruning a decoder work with."""
+
+    encoder: GeneralEncoder
+    source: PatchSource
+    settings: TrainConfig
+    """Of the step's first training; the lengths of all that follows are shares of it."""
+    run: Path
+    name: str
+    """Of the pack, for titles of progress bars."""
+    length: float = 1.0
+    """All lengths are multiplied by this."""
+
+    @property
+    def organs(self) -> int:
+        return len(self.source.dataset.organs)
+
+    def schedule(self, share: float, rate: float = 1.0, seed: int = 0) -> TrainConfig:
+        """The first training's settings, shorter or longer, slower, and with other patches."""
+        iterations = max(1, round(self.settings.iterations * share * self.length))
+        return replace(
+            self.settings,
+            iterations=iterations,
+            report_every=min(self.settings.report_every, iterations),
+            learning_rate=self.settings.learning_rate * rate,
+            seed=self.settings.seed + seed,
+        )
+
+    @torch.no_grad()
+    def features(self, images: Tensor) -> list[Tensor]:
+        return self.encoder(images)
+
+    def signature(self, config: TrainConfig, **known: Any) -> str:
+        return signature_of(self.encoder, self.source, config, **known)
+
+    def train_decoder(self, decoder: Decoder, config: TrainConfig, part: str, **start: str) -> Rows:
+        """Train a whole decoder in the folder of one part of the step."""
+        title = f"{part.replace('_', ' ')} {self.name}"
+        return train_decoder(self.encoder, decoder, self.source, config, self.run / part, title, **start)

@@ -1,8 +1,9 @@
-"""learn: one dataset becomes one organ pack.
+"""learn: one dataset becomes one organ pack, in up to three stages: train, search, prune.
 
 The first step trains encoder and decoder together and makes the model. Every later step reads the frozen
 encoder and trains a new decoder on its own dataset alone: no old data is asked for, and no old weight is
-within reach of the optimiser.
+within reach of the optimiser. Once a decoder is trained, better kernels may be searched and blocks pruned;
+the encoder is then frozen in the first step, too.
 
 In:  a prepared dataset, a model folder (not there yet for the first step)
 Out: the model with one pack more
@@ -10,10 +11,10 @@ Out: the model with one pack more
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -22,7 +23,10 @@ from continual_segment.data.augment import AugmentConfig
 from continual_segment.data.patches import PatchConfig
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.errors import DatasetError, ModelError
-from continual_segment.learning.decoder import PatchSource, train_decoder
+from continual_segment.learning.decoder import FrozenStep, PatchSource, train_decoder
+from continual_segment.learning.distil import DistilConfig
+from continual_segment.learning.prune import PruneConfig, prune_decoder
+from continual_segment.learning.search import SearchConfig, search_decoder
 from continual_segment.model import Model, OrganPack
 from continual_segment.model.model import encoder_fingerprint
 from continual_segment.model.pack import check_name
@@ -35,6 +39,32 @@ from continual_segment.networks import (
     true_count,
 )
 from continual_segment.training import TrainConfig
+from continual_segment.training.train import Rows
+
+Stage = Literal["train", "search", "prune"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+
+
+@dataclass(frozen=True)
+class StageConfig:
+    """What a step does."""
+
+    stages: tuple[Stage, ...] = ("train",)
+    """train, then if wanted search (kernels) and prune (projections where they do): in this order."""
+    first_step: float = 1.0
+    """In the first step, lengths of search and prune are multiplied by this: its training, of which they are
+    shares, includes the encoder and may be much longer."""
+
+    def __post_init__(self) -> None:
+        if self.stages != tuple(stage for stage in STAGES if stage in self.stages) or self.stages[:1] != (
+            "train",
+        ):
+            raise ValueError(
+                "stages are train, train,search, train,prune or train,search,prune, "
+                f"not {','.join(map(str, self.stages)) or 'none'}."
+            )
+        if self.first_step <= 0:
+            raise ValueError(f"first_step is above 0, not {self.first_step}.")
 
 
 @dataclass(frozen=True)
@@ -50,6 +80,10 @@ class LearnConfig:
     """Training of encoder and first decoder."""
     later: TrainConfig
     """Training of every later decoder."""
+    stage: StageConfig = field(default_factory=StageConfig)
+    search: SearchConfig = field(default_factory=SearchConfig)
+    distil: DistilConfig = field(default_factory=DistilConfig)
+    prune: PruneConfig = field(default_factory=PruneConfig)
 
     def __post_init__(self) -> None:
         self.network.check_window(self.patches.size)
@@ -79,22 +113,55 @@ def learn(
     source = PatchSource(dataset, patches, config.augment)
     run = run_folder(folder, name)
     rows = train_decoder(encoder, decoder, source, settings, run, title=f"learning {name}")
-    pack = OrganPack.of(
-        name,
-        dataset.organs,
-        encoder,
-        decoder,
-        encoder_fingerprint(encoder, dataset.config),
-        licence=licence,
-        anomalies=tuple(anomalies),
-        card=training_card(source, settings, decoder, rows[-1]["validation_dice"]),
-    )
+    step = FrozenStep(encoder, source, settings, run, name, 1.0 if model else config.stage.first_step)
+    for stage, reached, card in run_stages(step, decoder, rows, config):
+        pack = OrganPack.of(
+            name,
+            dataset.organs,
+            encoder,
+            reached,
+            encoder_fingerprint(encoder, dataset.config),
+            licence=licence,
+            anomalies=tuple(anomalies),
+            card=card,
+        )
+        if stage != config.stage.stages[-1]:
+            pack.write(run / f"{stage}.pack")  # what the next stage starts from, to compare with
     if model:
         model.add(pack)
     else:
         Model.create(folder, encoder, dataset.config, patches.size, pack)
-    (run / "checkpoint.pt").unlink(missing_ok=True)  # the pack holds all of it now
+    for checkpoint in run.rglob("checkpoint.pt"):  # the pack holds all of it now
+        checkpoint.unlink()
     return pack
+
+
+def run_stages(
+    step: FrozenStep, decoder: Decoder, rows: Rows, config: LearnConfig
+) -> Iterator[tuple[Stage, Decoder, dict[str, Any]]]:
+    """The decoder and its training card after each stage; the first is trained already.
+
+    A stage that was finished before the run was stopped ends at once: its checkpoints hold its result.
+    """
+    card = training_card(step.source, step.settings, decoder, rows)
+    yield "train", decoder, card
+    step.encoder.freeze()
+    seconds = {"train": rows[-1]["seconds"]}
+    known: dict[str, Any] = {"trained": {"validation_patch_dice": card["validation_patch_dice"]}}
+    if "search" in config.stage.stages:
+        searched = search_decoder(step, config.search)
+        decoder, seconds["search"], known["search"] = searched.decoder, searched.seconds, searched.card
+        card = training_card(step.source, step.settings, decoder, searched.rows)
+        yield "search", decoder, card | known | {"seconds": rounded(seconds)}
+    if "prune" in config.stage.stages:
+        pruned = prune_decoder(step, decoder, config.distil, config.prune)
+        decoder, seconds["prune"], known["prune"] = pruned.decoder, pruned.seconds, pruned.card
+        card = training_card(step.source, step.settings, decoder, pruned.rows)
+        yield "prune", decoder, card | known | {"seconds": rounded(seconds)}
+
+
+def rounded(seconds: dict[str, float]) -> dict[str, float]:
+    return {name: round(taken, 1) for name, taken in seconds.items()}
 
 
 def run_folder(model: Path, pack: str) -> Path:
@@ -128,9 +195,7 @@ def open_for(dataset: PreparedDataset, folder: Path, name: str) -> Model:
     return model
 
 
-def training_card(
-    source: PatchSource, settings: TrainConfig, decoder: Decoder, validation_dice: float
-) -> dict[str, Any]:
+def training_card(source: PatchSource, settings: TrainConfig, decoder: Decoder, rows: Rows) -> dict[str, Any]:
     """How a pack came to be; nothing in it points to a patient."""
     return {
         "version": __version__,
@@ -140,7 +205,7 @@ def training_card(
         "patches": asdict(source.patches),
         "augment": asdict(source.augment),
         "train": settings.settings,
-        "validation_patch_dice": round(validation_dice, 4),
+        "validation_patch_dice": round(rows[-1]["validation_dice"], 4),
         "decoder_parameters": {
             "true": true_count(decoder),
             "paper": paper_count(decoder.plan, decoder.network),

@@ -6,34 +6,30 @@ Out: logits (batch, organ, z, y, x), channel 0 background; with deep supervision
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
-from continual_segment.networks.blocks import ConvStack, initialise
+from continual_segment.networks.blocks import ConvStack, Kernel, initialise
 from continual_segment.networks.decoder_plan import DecoderPlan
 from continual_segment.networks.general_encoder import NetworkConfig
 
 
-class Decoder(nn.Module):
-    """nnU-Net's decoder with the kernels of a plan."""
+class BlockDecoder(nn.Module):
+    """nnU-Net's decoder with blocks of any kind; `make_block` gives the one of a number, deepest first."""
 
-    def __init__(self, network: NetworkConfig, plan: DecoderPlan, organs: int) -> None:
+    def __init__(self, network: NetworkConfig, organs: int, make_block: Callable[[int], nn.Module]) -> None:
         super().__init__()
-        self.network, self.plan, self.organs = network, plan, organs
-        widths = network.features[::-1]  # deepest first, as the blocks
-        pairs = list(pairwise(widths))
+        self.network, self.organs = network, organs
+        pairs = list(pairwise(network.features[::-1]))  # deepest first, as the blocks
         strides = network.strides[:0:-1]
         self.transpconvs = nn.ModuleList(
             nn.ConvTranspose3d(deep, width, stride, stride)
             for (deep, width), stride in zip(pairs, strides, strict=True)
         )
-        self.stages = nn.ModuleList(
-            ConvStack(2 * width, width, kernels * network.convs_per_stage)
-            for (_, width), kernels in zip(pairs, plan.block_kernels(network), strict=True)
-        )
+        self.stages = nn.ModuleList(make_block(number) for number in range(len(pairs)))
         self.seg_layers = nn.ModuleList(nn.Conv3d(width, organs + 1, 1) for _, width in pairs)
         self.apply(initialise)
 
@@ -45,10 +41,28 @@ class Decoder(nn.Module):
         outputs = self._blocks(features)
         return [head(x) for head, x in zip(self.seg_layers, outputs, strict=True)][::-1]
 
+    def block_input(self, number: int, x: Tensor, features: Sequence[Tensor]) -> Tensor:
+        """What a block reads: the output of the one before, enlarged, and the encoder's features."""
+        return torch.cat((self.transpconvs[number](x), features[-2 - number]), dim=1)
+
     def _blocks(self, features: Sequence[Tensor]) -> list[Tensor]:
         x, outputs = features[-1], []
-        for block in range(len(self.stages)):
-            x = torch.cat((self.transpconvs[block](x), features[-2 - block]), dim=1)
-            x = self.stages[block](x)
+        for number, stage in enumerate(self.stages):
+            x = stage(self.block_input(number, x, features))
             outputs.append(x)
         return outputs
+
+
+class Decoder(BlockDecoder):
+    """nnU-Net's decoder with the kernels of a plan."""
+
+    def __init__(self, network: NetworkConfig, plan: DecoderPlan, organs: int) -> None:
+        kernels = plan.block_kernels(network)
+        super().__init__(network, organs, lambda number: conv_block(network, number, kernels[number]))
+        self.plan = plan
+
+
+def conv_block(network: NetworkConfig, number: int, kernels: tuple[Kernel, ...]) -> ConvStack:
+    """The convolutions of one decoder block; `kernels` is what one of its steps is made of."""
+    width = network.features[-2 - number]
+    return ConvStack(2 * width, width, kernels * network.convs_per_stage)

@@ -1,13 +1,16 @@
-"""DecoderPlan: the shape of one decoder as plain data, and what it weighs.
+"""DecoderPlan: the shape of one decoder as plain data, what it weighs and what it costs.
 
 A plan names one kernel per block, deepest block first. Two counts of parameters live side by side:
 the paper counts convolution weights of the blocks only and a P3D convolution as 12 weights; the true
-count takes every number the decoder holds.
+count takes every number the decoder holds. Parameters sit in the deep blocks, which are wide; time sits in
+the shallow ones, which have many voxels: so multiply-adds are counted beside them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import Literal, get_args
 
@@ -66,3 +69,39 @@ def paper_count(plan: DecoderPlan, network: NetworkConfig) -> int:
 def true_count(module: nn.Module) -> int:
     """Every number the module holds."""
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+def multiply_adds(plan: DecoderPlan, network: NetworkConfig, window: Sequence[int], organs: int) -> int:
+    """Multiplications, each with its addition, behind a decoder's answer on one window.
+
+    Of convolutions, transposed ones and the finest head; norms and activations are not counted.
+    """
+    voxels = block_voxels(network, window)
+    blocks = sum(
+        block_multiply_adds(kernels, network, window, number)
+        for number, kernels in enumerate(plan.block_kernels(network))
+    )
+    # strides equal kernels: each voxel a transposed convolution writes comes from one voxel it reads
+    upwards = sum(
+        deep * width * size
+        for (deep, width), size in zip(pairwise(network.features[::-1]), voxels, strict=True)
+    )
+    return blocks + upwards + network.features[0] * (organs + 1) * voxels[-1]
+
+
+def block_multiply_adds(
+    kernels: Sequence[Kernel], network: NetworkConfig, window: Sequence[int], number: int
+) -> int:
+    """The same of the convolutions in one block; `kernels` is what one of its steps is made of."""
+    width = network.features[-2 - number]
+    sizes = [prod(kernel) for kernel in kernels] * network.convs_per_stage
+    return (sum(sizes) + sizes[0]) * width**2 * block_voxels(network, window)[number]  # the first reads 2f
+
+
+def block_voxels(network: NetworkConfig, window: Sequence[int]) -> list[int]:
+    """Voxels of every block's output on one window, deepest block first."""
+    sizes, voxels = [], prod(window)
+    for stride in network.strides[:-1]:
+        voxels //= prod(stride)
+        sizes.append(voxels)
+    return sizes[::-1]

@@ -8,13 +8,11 @@ from pathlib import Path
 
 from continual_segment.files.atomic import atomic_path, write_text
 
-COLUMNS = ("iteration", "loss", "validation_dice", "learning_rate", "seconds")
-
 
 def write_history(folder: Path, rows: list[dict[str, float]]) -> None:
     """log.csv and curves.png of the run so far."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     write_text(folder / "log.csv", text.getvalue())
@@ -29,7 +27,7 @@ def read_history(folder: Path) -> list[dict[str, float]]:
 
 
 def curves_png(rows: list[dict[str, float]]) -> bytes:
-    """Training loss and validation Dice against iterations."""
+    """Training loss and what was validated against iterations."""
     from matplotlib.figure import Figure  # heavy, and only for the picture
 
     figure = Figure(figsize=(6, 3), layout="constrained")
@@ -37,10 +35,12 @@ def curves_png(rows: list[dict[str, float]]) -> bytes:
     right = left.twinx()
     iterations = [row["iteration"] for row in rows]
     left.plot(iterations, [row["loss"] for row in rows], color="tab:red")
-    right.plot(iterations, [row["validation_dice"] for row in rows], color="tab:blue")
+    measure = next(name for name in rows[0] if name.startswith("validation"))
+    right.plot(iterations, [row[measure] for row in rows], color="tab:blue")
     left.set(xlabel="iteration", ylabel="training loss")
     left.yaxis.label.set_color("tab:red")
-    right.set(ylabel="validation Dice", ylim=(0, 1))
+    name = "validation Dice" if measure == "validation_dice" else measure.replace("_", " ")
+    right.set(ylabel=name, ylim=(0, 1))
     right.yaxis.label.set_color("tab:blue")
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=100)

@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 Optimiser = Literal["sgd", "adamw", "muon"]
 Precision = Literal["float32", "bfloat16", "float16"]
 LossOfBatch = Callable[[Tensor, Tensor], Tensor]
+Rows = list[dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -92,18 +93,24 @@ def train(
     signature: str,
     validate: Callable[[], float] | None = None,
     title: str = "training",
-) -> list[dict[str, float]]:
+    measure: str = "validation_dice",
+    make_update: Callable[[nn.Module, LossOfBatch, TrainConfig], Update] | None = None,
+    enough: Callable[[Rows], bool] = lambda rows: False,
+) -> Rows:
     """Optimise the module's parameters; return one row per report.
 
     Goes on from `folder`/checkpoint.pt where there is one. Ctrl-C writes a checkpoint before it stops.
+    `measure` names the column of what `validate` gives. The run ends early where the rows are `enough`.
     """
     checkpoint = folder / "checkpoint.pt"
     folder.mkdir(parents=True, exist_ok=True)
-    update = Update(module, loss_of, config)
-    done, rows = 0, []
+    update = (make_update or Update)(module, loss_of, config)
+    done, rows = 0, Rows()
     if state := load_checkpoint(checkpoint, signature):
         update.load_state_dict(state["update"])
         done, rows = state["iteration"], state["rows"]
+        if enough(rows):
+            return rows
         if done < config.iterations:
             log.info("%s goes on after iteration %d of %d", title, done, config.iterations)
     losses: list[float] = []
@@ -117,13 +124,18 @@ def train(
             reporting = done % config.report_every == 0 or done == config.iterations
             if reporting:
                 refuse_divergence(losses[-1], done, checkpoint)
-                rows.append(report(done, losses, validate, config, started))
-                bar.set_postfix(loss=f"{rows[-1]['loss']:.3f}", dice=f"{rows[-1]['validation_dice']:.3f}")
+                row = report(done, losses, validate, measure, config, started)
+                rows.append(row)
+                bar.set_postfix_str(
+                    f"loss={row['loss']:.3f}, {measure.removeprefix('validation_')}={row[measure]:.3f}"
+                )
                 losses = []
                 write_history(folder, rows)
             if reporting or stop.asked:
                 state = {"signature": signature, "iteration": done, "rows": rows}
                 save_checkpoint(checkpoint, state | {"update": update.state_dict()})
+            if reporting and enough(rows):
+                break
             if stop.asked and done < config.iterations:
                 raise KeyboardInterrupt(
                     f"stopped after iteration {done}; the same command goes on from there"
@@ -218,6 +230,7 @@ def report(
     iteration: int,
     losses: list[float],
     validate: Callable[[], float] | None,
+    measure: str,
     config: TrainConfig,
     started: float,
 ) -> dict[str, float]:
@@ -225,7 +238,7 @@ def report(
     return {
         "iteration": iteration,
         "loss": sum(losses) / max(1, len(losses)),
-        "validation_dice": validate() if validate else float("nan"),
+        measure: validate() if validate else float("nan"),
         "learning_rate": config.learning_rate * (1 - (iteration - 1) / config.iterations) ** 0.9,
         "seconds": round(time.monotonic() - started, 1),
     }

@@ -9,6 +9,27 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 
+class Overlaps:
+    """Voxels per organ, found, true and both, summed over patches."""
+
+    def __init__(self, organs: int) -> None:
+        self.overlap, self.predicted, self.true = torch.zeros(3, organs + 1, dtype=torch.float64)
+
+    def add(self, winner: Tensor, labels: Tensor) -> None:
+        """Count one batch: the organ named at each voxel and the true one."""
+        classes = len(self.true)
+        self.overlap += torch.bincount(labels[winner == labels], minlength=classes)
+        self.predicted += torch.bincount(winner.flatten(), minlength=classes)
+        self.true += torch.bincount(labels.flatten(), minlength=classes)
+
+    @property
+    def dice(self) -> float:
+        """Mean over the organs that occur; nan where none does."""
+        present = self.true[1:] > 0
+        dice = 2 * self.overlap / (self.predicted + self.true).clamp_min(1)
+        return float(dice[1:][present].mean()) if present.any() else float("nan")
+
+
 @torch.no_grad()
 def patch_dice(
     segment: Callable[[Tensor], Tensor],
@@ -21,13 +42,8 @@ def patch_dice(
 
     `segment` gives logits (batch, class, z, y, x).
     """
-    overlap, predicted, true = torch.zeros(3, organs + 1, dtype=torch.float64)
+    overlaps = Overlaps(organs)
     for number in range(count):
         images, labels = batches[number]
-        winner = segment(images.to(device)).argmax(dim=1).cpu()
-        overlap += torch.bincount(labels[winner == labels], minlength=organs + 1)
-        predicted += torch.bincount(winner.flatten(), minlength=organs + 1)
-        true += torch.bincount(labels.flatten(), minlength=organs + 1)
-    present = true[1:] > 0
-    dice = 2 * overlap / (predicted + true).clamp_min(1)
-    return float(dice[1:][present].mean()) if present.any() else float("nan")
+        overlaps.add(segment(images.to(device)).argmax(dim=1).cpu(), labels)
+    return overlaps.dice
