@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-PRESETS = "tiny (seconds, for tests), demo (minutes), laptop (two CPU cores, not tuned yet), paper (one GPU)"
+PRESETS = "tiny (seconds, for tests), demo (minutes), laptop (two CPU cores, half an hour), paper (one GPU)"
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
