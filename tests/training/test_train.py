@@ -116,7 +116,7 @@ def test_bfloat16_learns_too_and_leaves_weights_in_full_precision(make_run):
         ({"iterations": 0}, "at least 1"),
         ({"report_every": 0}, "at least 1"),
         ({"learning_rate": 0.0}, "above 0"),
-        ({"optimiser": "adam"}, "optimiser is one of sgd, adamw, not 'adam'"),
+        ({"optimiser": "adam"}, "optimiser is one of sgd, adamw, muon, not 'adam'"),
         ({"precision": "float8"}, "precision is one of"),
         ({"dice_over": "some"}, "dice_over is one of all, present"),
         ({"workers": -1}, "at least 0"),

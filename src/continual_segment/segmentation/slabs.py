@@ -17,6 +17,8 @@ from continual_segment.networks import Decoder, GeneralEncoder
 from continual_segment.segmentation.merge import Answer, Merge
 from continual_segment.segmentation.windows import gaussian_weights, window_starts
 
+Place = tuple[slice, slice, slice]
+
 
 class PackDecoder:
     """A pack at work: its decoder, and the sum of its weighted probabilities over the slab in progress."""
@@ -29,9 +31,10 @@ class PackDecoder:
     def begin(self, slab_shape: Sequence[int]) -> None:
         self.total = torch.zeros(len(self.organ_ids), *slab_shape, device=self.organ_ids.device)
 
-    def add(self, features: Sequence[Tensor], weights: Tensor, place: tuple[slice, ...]) -> None:
-        probability = self.decoder(features)[0].float().softmax(dim=0)
-        self.total[(slice(None), *place)] += probability * weights
+    def add(self, features: Sequence[Tensor], weights: Tensor, places: Sequence[Place]) -> None:
+        """Decode some windows and add each at its place."""
+        for logits, place in zip(self.decoder(features), places, strict=True):
+            self.total[(slice(None), *place)] += logits.float().softmax(dim=0) * weights
 
     def finish(self, slices: int, weight: Tensor) -> Answer:
         """The pack's answer on the first slices of the slab, which then moves up by as many."""
@@ -49,11 +52,13 @@ def segment_slabs(
     window: tuple[int, int, int],
     overlap: float,
     merges: Sequence[Merge],
+    at_once: int = 1,
     advance: Callable[[int], object] = lambda windows: None,
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Winning organ id and score of every voxel of a normalised scan, by each of the merge rules.
 
-    The networks run once for all rules. `advance` hears of every window done.
+    The networks run once for all rules, on `at_once` windows of a row together. `advance` hears of windows
+    done.
     """
     padded, inner = pad_to_window(voxels, window)
     device = packs[0].organ_ids.device
@@ -61,21 +66,24 @@ def segment_slabs(
     rows, *across = (
         window_starts(length, size, overlap) for length, size in zip(padded.shape, window, strict=True)
     )
+    places = [
+        (slice(None), slice(y, y + window[1]), slice(x, x + window[2])) for y in across[0] for x in across[1]
+    ]
+    groups = [places[first : first + at_once] for first in range(0, len(places), at_once)]
     slab_shape = (window[0], *padded.shape[1:])
     results = [(np.zeros(padded.shape, np.uint16), np.zeros(padded.shape, np.float16)) for _ in merges]
     weight = torch.zeros(slab_shape, device=device)
     for pack in packs:
         pack.begin(slab_shape)
     for row, z in enumerate(rows):
-        for y in across[0]:
-            for x in across[1]:
-                place = (slice(None), slice(y, y + window[1]), slice(x, x + window[2]))
-                cut = torch.from_numpy(padded[z : z + window[0]][place])[None, None]
-                features = encoder(cut.to(device))  # the only encoder pass of this window
-                for pack in packs:
-                    pack.add(features, weights, place)
+        for group in groups:
+            cuts = np.stack([padded[z : z + window[0]][place] for place in group])
+            features = encoder(torch.from_numpy(cuts)[:, None].to(device))  # the only pass of these windows
+            for pack in packs:
+                pack.add(features, weights, group)
+            for place in group:
                 weight[place] += weights
-                advance(1)
+            advance(len(group))
         final = (rows[row + 1] if row + 1 < len(rows) else padded.shape[0]) - z
         answers = [pack.finish(final, weight) for pack in packs]
         move_up(weight, final)

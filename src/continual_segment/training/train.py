@@ -26,10 +26,11 @@ from continual_segment.training.checkpoint import load_checkpoint, save_checkpoi
 from continual_segment.training.history import write_history
 from continual_segment.training.interrupt import StopRequest
 from continual_segment.training.loss import DiceClasses
+from continual_segment.training.muon import Muon
 
 log = logging.getLogger(__name__)
 
-Optimiser = Literal["sgd", "adamw"]
+Optimiser = Literal["sgd", "adamw", "muon"]
 Precision = Literal["float32", "bfloat16", "float16"]
 LossOfBatch = Callable[[Tensor, Tensor], Tensor]
 
@@ -43,7 +44,7 @@ class TrainConfig:
     report_every: int = 250
     """Iterations between two reports, validations and checkpoints: nnU-Net's epoch."""
     optimiser: Optimiser = "sgd"
-    """sgd: Nesterov momentum 0.99, as in the paper; adamw learns more in the first minutes."""
+    """sgd: Nesterov momentum 0.99, as in the paper; adamw and still more muon learn faster in few updates."""
     learning_rate: float = 0.01
     """At the first iteration; it falls as (1 - share done) ** 0.9."""
     weight_decay: float = 3e-5
@@ -180,6 +181,8 @@ class Update:
 
 def make_optimiser(module: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
     """An optimiser of the parameters that may change, and of no others."""
+    if config.optimiser == "muon":
+        return Muon(module, config.learning_rate, config.weight_decay)
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if config.optimiser == "sgd":
         return torch.optim.SGD(
