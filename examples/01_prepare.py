@@ -14,7 +14,9 @@ WORK = Path("examples_out")
 def main() -> None:
     preset = load_preset("tiny")  # seconds, and nothing is learned well; "demo" or "laptop" for more
     for name in ("totalseg", "headneck"):
-        folder = write_phantom(WORK / "raw", name, cases=5, seed=0, spacing_mm=(8.0, 8.0, 8.0))
+        folder = write_phantom(
+            WORK / "raw", name, 5, seed=0, spacing_mm=preset.prepare.spacing_mm, organs="demo"
+        )
         raw = RawDataset.open(folder)  # your own folder goes here; all problems of all cases come at once
         dataset = prepare(raw, WORK / "prepared" / name, preset.prepare)
         organs = ", ".join(organ.name for organ in raw.organs)

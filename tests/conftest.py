@@ -23,7 +23,7 @@ from continual_segment.model import Model
 from continual_segment.phantom import write_phantom
 
 CASES = 6
-SPACING_MM = (12.0, 12.0, 12.0)
+SPACING_MM = (16.0, 16.0, 16.0)
 SOURCE = Path(__file__).parents[1] / "src"
 
 torch.set_num_threads(1)  # networks this small wait for threads longer than they compute

@@ -32,7 +32,7 @@ def test_from_phantoms_to_scores(conseg, tmp_path, contents):
     folders = {"totalseg": raw / "Dataset901_totalseg", "chest": raw / "Dataset902_chest"}
     for name, folder in folders.items():
         prepared = tmp_path / f"{name}_prepared"
-        conseg(f"phantom %0 --dataset {name} --organs demo --cases 6 --spacing 12 12 12 --workers 1", raw)
+        conseg(f"phantom %0 --dataset {name} --organs demo --cases 6 --spacing 16 16 16 --workers 1", raw)
         assert (folder / "dataset.json").is_file()
         source = f"--model {model}" if model.exists() else "--preset tiny"
         said = conseg(f"prepare %0 -o %1 --workers 1 {source}", folder, prepared)
@@ -91,7 +91,7 @@ class Page(HTMLParser):
 
 def test_the_demo_writes_a_report_that_needs_nothing_else(conseg, tmp_path):
     out = tmp_path / "demo"
-    assert "report.html" in conseg("demo --preset tiny --cases 8 --out %0", out)
+    assert "report.html" in conseg("demo --preset tiny --cases 6 --out %0", out)
     text = (out / "report.html").read_text()
     page = Page(text)
     for heading in (
@@ -108,7 +108,7 @@ def test_the_demo_writes_a_report_that_needs_nothing_else(conseg, tmp_path):
     assert not re.search(r"(src|href)\s*=\s*[\"']?\s*(https?:)?//", text)
     assert "url(http" not in text
     assert text.count("outputs bit-identical") == 4
-    assert "FAIL" not in text
+    assert "FAIL" not in re.sub(r"base64,[^\"']+", "", text)  # pictures may hold any letters
     for name in ("totalseg", "chest", "headneck", "esophagus"):
         assert f"conseg learn {out / 'prepared' / name}" in text.replace("&#39;", "'")
         assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")

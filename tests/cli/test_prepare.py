@@ -50,7 +50,7 @@ def test_it_says_where_the_result_is_and_what_to_type_next(raw_folder, here, cap
     shown = capsys.readouterr().out
     dataset = PreparedDataset.open(here / "my scans_prepared")
     counts = [len(dataset.case_names(split)) for split in ("train", "validation", "test")]
-    assert "4 cases ({} train, {} validation, {} test), 2 organs, 12 x 12 x 12 mm".format(*counts) in shown
+    assert "4 cases ({} train, {} validation, {} test), 2 organs, 16 x 16 x 16 mm".format(*counts) in shown
     assert "Prepared in my scans_prepared" in shown
     assert "Next: conseg learn 'my scans_prepared' -m mymodel --preset tiny" in shown
 

@@ -11,7 +11,7 @@ from continual_segment.learning.step import run_folder
 
 SLOW_STEP = """
 [prepare]
-spacing_mm = [12.0, 12.0, 12.0]
+spacing_mm = [16.0, 16.0, 16.0]
 [network]
 features = [4, 6]
 kernels = [[1, 3, 3], [3, 3, 3]]
