@@ -22,7 +22,7 @@ from continual_segment.learning import learn
 from continual_segment.model import Model
 from continual_segment.phantom import write_phantom
 
-CASES = 6
+CASES = {"totalseg": 6, "chest": 8}  # so that every split has what tests ask of it
 SPACING_MM = (16.0, 16.0, 16.0)
 SOURCE = Path(__file__).parents[1] / "src"
 
@@ -38,10 +38,9 @@ def preset():
 def raw_folders(tmp_path_factory):
     """Raw phantom datasets by name."""
     folder = tmp_path_factory.mktemp("raw")
-    names = ("totalseg", "chest")
     return {
-        name: write_phantom(folder, name, CASES, 0, SPACING_MM, workers=1, organs="demo", progress=False)
-        for name in names
+        name: write_phantom(folder, name, cases, 0, SPACING_MM, workers=1, organs="demo", progress=False)
+        for name, cases in CASES.items()
     }
 
 
