@@ -4,6 +4,7 @@ import errno
 import os
 import signal
 import subprocess
+import time
 
 import pytest
 import torch
@@ -43,6 +44,19 @@ def test_a_run_stopped_by_a_signal_ends_as_an_unstopped_one(number, at, make_run
     assert resumed.batches_seen == 10 - at  # nothing is done twice
     assert torch.equal(resumed.weights, unstopped.weights)
     assert [row["iteration"] for row in rows] == [4, 8, 10]
+
+
+def test_a_resumed_run_counts_all_its_time(make_run):
+    stopped = make_run("stopped")
+
+    def slow(images, labels):
+        time.sleep(0.1)
+        return Asked(stopped, at=3)(images, labels)
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped.go(slow)  # before its first report
+    rows = make_run("stopped").go()
+    assert rows[0]["seconds"] >= 0.3
 
 
 def test_a_run_that_dies_repeats_only_what_came_after_its_last_checkpoint(make_run, unstopped):

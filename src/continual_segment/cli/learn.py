@@ -84,13 +84,18 @@ def run(args: argparse.Namespace) -> int:
     dataset = PreparedDataset.open(args.dataset)
     pack = learn(dataset, args.model, config.learn, args.name, args.licence, args.anomalies)
     print(
-        f"{args.model} now has pack '{pack.name}': {', '.join(organ.name for organ in pack.organs)}.\n"
+        f"{args.model} now has pack '{pack.name}': {told([organ.name for organ in pack.organs])}.\n"
         f"Validation Dice on patches {pack.card['validation_patch_dice']:.3f}; log and curves in "
         f"{run_folder(args.model, pack.name)}.\n"
         f"{small(pack.card)}"
         f"Next: conseg verify {args.model}; conseg segment SCAN -m {args.model} -o OUT"
     )
     return 0
+
+
+def told(names: list[str], at_most: int = 12) -> str:
+    more = len(names) - at_most
+    return ", ".join(names[:at_most]) + (f" and {more} more" if more > 0 else "")
 
 
 def small(card: dict[str, Any]) -> str:

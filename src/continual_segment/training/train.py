@@ -105,16 +105,16 @@ def train(
     checkpoint = folder / "checkpoint.pt"
     folder.mkdir(parents=True, exist_ok=True)
     update = (make_update or Update)(module, loss_of, config)
-    done, rows = 0, Rows()
+    done, rows, spent = 0, Rows(), 0.0
     if state := load_checkpoint(checkpoint, signature):
         update.load_state_dict(state["update"])
-        done, rows = state["iteration"], state["rows"]
+        done, rows, spent = state["iteration"], state["rows"], state["seconds"]
         if enough(rows):
             return rows
         if done < config.iterations:
             log.info("%s goes on after iteration %d of %d", title, done, config.iterations)
     losses: list[float] = []
-    started = time.monotonic() - (rows[-1]["seconds"] if rows else 0.0)
+    started = time.monotonic() - spent
     bar = tqdm(total=config.iterations, initial=done, desc=title, unit="it", dynamic_ncols=True)
     with StopRequest() as stop, bar:
         for images, labels in numbered_batches(batches, done, config):
@@ -133,7 +133,8 @@ def train(
                 write_history(folder, rows)
             if reporting or stop.asked:
                 state = {"signature": signature, "iteration": done, "rows": rows}
-                save_checkpoint(checkpoint, state | {"update": update.state_dict()})
+                state |= {"seconds": time.monotonic() - started, "update": update.state_dict()}
+                save_checkpoint(checkpoint, state)
             if reporting and enough(rows):
                 break
             if stop.asked and done < config.iterations:
