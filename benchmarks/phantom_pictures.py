@@ -88,6 +88,6 @@ def draw_datasets(path: Path, spacing_mm: float) -> None:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    draw_body(folder / "phantom_laptop.png", 5.0)
+    draw_body(folder / "phantom_laptop.png", 6.0)
     draw_body(folder / "phantom_body.png", 2.6)
-    draw_datasets(folder / "phantom_datasets.png", 5.0)
+    draw_datasets(folder / "phantom_datasets.png", 6.0)

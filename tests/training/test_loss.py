@@ -55,6 +55,20 @@ def test_organs_that_a_sample_lacks_can_be_left_out_of_its_dice(size, classes, s
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
 
 
+@settings(max_examples=40, deadline=None)
+@given(size=sizes, classes=st.integers(2, 6), seed=st.integers(0, 10_000))
+def test_fully_balanced_every_organ_of_a_sample_counts_alike_in_the_cross_entropy(size, classes, seed):
+    logits, labels = draw(*size, classes, seed)
+    log_own = logits.double().log_softmax(1).gather(1, labels[:, None])[:, 0]
+    means = [
+        torch.stack([own[label == organ].mean() for organ in label.unique()]).mean()
+        for own, label in zip(log_own, labels, strict=True)
+    ]
+    plain = plain_loss(logits.double(), labels) + log_own.mean()
+    found = dice_and_cross_entropy(logits, labels, balance=1.0).double()
+    torch.testing.assert_close(found, plain - torch.stack(means).mean(), rtol=1e-5, atol=1e-5)
+
+
 @settings(max_examples=30, deadline=None)
 @given(size=sizes, classes=st.integers(2, 6), seed=st.integers(0, 10_000))
 def test_its_gradient_is_nnunets(size, classes, seed):

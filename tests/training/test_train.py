@@ -119,6 +119,7 @@ def test_bfloat16_learns_too_and_leaves_weights_in_full_precision(make_run):
         ({"optimiser": "adam"}, "optimiser is one of sgd, adamw, muon, not 'adam'"),
         ({"precision": "float8"}, "precision is one of"),
         ({"dice_over": "some"}, "dice_over is one of all, present"),
+        ({"balance": 1.5}, "balance lies between 0 and 1"),
         ({"workers": -1}, "at least 0"),
         ({"seed": -1}, "at least 0"),
     ],

@@ -60,7 +60,7 @@ def train_decoder(
     def loss_of(images: Tensor, labels: Tensor) -> Tensor:
         with torch.set_grad_enabled(not frozen):
             features = encode(images)
-        return supervised_loss(decode(features), labels, config.dice_over)
+        return supervised_loss(decode(features), labels, config.dice_over, config.balance)
 
     def validate() -> float:
         return patch_dice(

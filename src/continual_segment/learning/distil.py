@@ -165,7 +165,7 @@ def adapt_to_student(
         before = chain(paths, number, mask, config, counter.next(), schedule.seed)
         path = (*before[:number], True, *mask[number + 1 :])
         outputs = paths.forward_supervised(step.features(images), path)
-        return supervised_loss(outputs, labels, schedule.dice_over)
+        return supervised_loss(outputs, labels, schedule.dice_over, schedule.balance)
 
     rows = train(
         nn.ModuleDict({"decoder": copy, "counter": counter}),

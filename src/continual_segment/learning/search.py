@@ -201,7 +201,8 @@ def search_kernels(step: FrozenStep, search: SearchConfig) -> tuple[MixedDecoder
     step.encoder.to(config.device)
 
     def loss_of(images: Tensor, labels: Tensor) -> Tensor:
-        return supervised_loss(mixed.forward_supervised(step.features(images)), labels, config.dice_over)
+        outputs = mixed.forward_supervised(step.features(images))
+        return supervised_loss(outputs, labels, config.dice_over, config.balance)
 
     count, dataset = config.validation_batches, step.source.dataset
     looked_at = Patches(dataset, split.monitor, step.source.patches, None, config.seed, count)

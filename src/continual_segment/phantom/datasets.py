@@ -8,7 +8,7 @@ from its own scanners: kernel, noise, contrast and the way patients lie differ.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -36,12 +36,19 @@ class PhantomDataset:
     demo_organs: tuple[str, ...]
     views: tuple[tuple[float, Range, Range], ...]
     """(share of the scans, range of the lower end, range of the upper end) in atlas mm: see landmarks.py."""
+    demo_views: tuple[tuple[float, Range, Range], ...] = ()
+    """The same for a demonstration; none: as always."""
     scanner: Scanner = field(default_factory=Scanner)
     arms_down_share: float = 0.15
     phases: tuple[float, float, float] = (0.25, 0.2, 0.55)
     """Shares of native, arterial and venous scans."""
     esophagus_tumour_share: float = 0.0
     lung_tumour_share: float = 0.0
+
+    @property
+    def demo(self) -> PhantomDataset:
+        """The same patients on the same scanner for a demonstration of minutes: fewer organs, fewer views."""
+        return replace(self, organs=self.demo_organs, views=self.demo_views or self.views)
 
     @property
     def tumour(self) -> bool:
@@ -89,6 +96,10 @@ DATASETS = {
             (0.14, (380, 480), (730, 745)),  # head and neck
             (0.06, (120, 300), (730, 745)),  # head to chest
             (0.06, (-230, -170), (735, 745)),  # whole body
+        ),
+        demo_views=(
+            (0.65, (40, 80), (470, 530)),  # chest and upper abdomen
+            (0.35, (480, 520), (730, 745)),  # head
         ),
         scanner=Scanner(kernel_mm=0.8, noise_hu=11.0, contrast=1.0),
         arms_down_share=0.2,

@@ -48,12 +48,11 @@ TUMOUR = ("esophagus_tumour", "lung_tumour")
 
 DEMO = {
     "totalseg": (
-        "spleen", "kidney_right", "kidney_left", "liver", "stomach", "aorta", "lung_upper_lobe_left",
-        "lung_lower_lobe_left", "lung_upper_lobe_right", "lung_lower_lobe_right", "esophagus", "trachea",
-        "brain", "hip_left", "hip_right", "urinary_bladder",
+        "spleen", "liver", "aorta", "lung_upper_lobe_left", "lung_lower_lobe_left", "lung_upper_lobe_right",
+        "lung_lower_lobe_right", "esophagus", "trachea", "heart_ventricle_left", "brain",
     ),
-    "chest": ("esophagus", "trachea", "sternum", "superior_vena_cava", "thyroid_left", "thyroid_right"),
-    "headneck": ("eye_left", "eye_right", "parotid_left", "parotid_right", "spinal_cord"),
+    "chest": ("esophagus", "trachea", "sternum", "ascending_aorta", "descending_aorta"),
+    "headneck": ("brainstem", "parotid_left", "parotid_right", "spinal_cord"),
     "esophagus": ESOPHAGUS,
     "tumour": TUMOUR,
 }  # fmt: skip

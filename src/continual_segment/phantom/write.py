@@ -28,9 +28,8 @@ class PhantomCase:
     """One case to write: all that its bytes depend on."""
 
     name: str
-    dataset: str
+    dataset: PhantomDataset
     seed: int
-    organs: tuple[str, ...]
     spacing_mm: Spacing
 
 
@@ -46,12 +45,12 @@ def write_phantom(
 ) -> Path:
     """Write `folder`/DatasetNNN_name; the same seed gives the same bytes. Return that folder."""
     described = _described(dataset, cases, spacing_mm)
-    labelled = described.demo_organs if organs == "demo" else described.organs
+    described = described.demo if organs == "demo" else described
     root = dataset_folder(Path(folder), dataset)
     for name in ("imagesTr", "labelsTr", "body_parts"):
         (root / name).mkdir(parents=True, exist_ok=True)
     jobs = [
-        PhantomCase(f"{dataset}_{n:04d}", dataset, case_seed(seed, described, n), labelled, spacing_mm)
+        PhantomCase(f"{dataset}_{n:04d}", described, case_seed(seed, described, n), spacing_mm)
         for n in range(cases)
     ]
     outcome = for_each(
@@ -59,7 +58,7 @@ def write_phantom(
     )
     if outcome.failures:
         raise DatasetError("\n".join(f"{name}: {why}" for name, why in outcome.failures.items()))
-    labels = {"background": 0} | {organ: i for i, organ in enumerate(labelled, start=1)}
+    labels = {"background": 0} | {organ: i for i, organ in enumerate(described.organs, start=1)}
     write_json(
         root / "dataset.json",
         {"channel_names": {"0": "CT"}, "labels": labels, "numTraining": cases, "file_ending": ".nii.gz"},
@@ -96,9 +95,9 @@ def make_scan(dataset: PhantomDataset, seed: int, spacing_mm: Spacing) -> Scan:
 
 
 def write_case(case: PhantomCase, root: Path) -> None:
-    scan = make_scan(DATASETS[case.dataset], case.seed, case.spacing_mm)
-    labels = majority(label_voxels(scan.body, case.organs), scan.split)
-    names = dict(enumerate(case.organs, start=1))
+    scan = make_scan(case.dataset, case.seed, case.spacing_mm)
+    labels = majority(label_voxels(scan.body, case.dataset.organs), scan.split)
+    names = dict(enumerate(case.dataset.organs, start=1))
     write_scan(root / "imagesTr" / f"{case.name}_0000.nii.gz", Volume(scan.hu, scan.grid))
     write_labels(root / "labelsTr" / f"{case.name}.nii.gz", LabelMap(labels, scan.grid, names))
     write_json(root / "body_parts" / f"{case.name}.json", body_parts(scan))

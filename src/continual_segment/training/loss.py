@@ -17,12 +17,16 @@ DiceClasses = Literal["all", "present"]
 SMOOTH = 1e-5  # keeps Dice of a class that is absent and not predicted away from 0 / 0
 
 
-def dice_and_cross_entropy(logits: Tensor, labels: Tensor, dice_over: DiceClasses = "all") -> Tensor:
+def dice_and_cross_entropy(
+    logits: Tensor, labels: Tensor, dice_over: DiceClasses = "all", balance: float = 0.0
+) -> Tensor:
     """Cross-entropy minus soft Dice, the mean over samples and foreground classes.
 
     logits (batch, class, z, y, x), labels (batch, z, y, x). With dice_over "present", classes that a sample
     lacks are left out of its Dice: their Dice is 0 whatever is predicted, so in a dataset of many organs,
-    of which a patch shows few, they only dilute the others.
+    of which a patch shows few, they only dilute the others. In the cross-entropy a voxel weighs the number of
+    its class's voxels in the sample to the power of -balance: with 0 all voxels weigh the same, with 1 all
+    classes.
     """
     batch, classes = logits.shape[:2]
     log_probability = logits.float().log_softmax(dim=1).reshape(batch, classes, -1)
@@ -34,10 +38,15 @@ def dice_and_cross_entropy(logits: Tensor, labels: Tensor, dice_over: DiceClasse
     overlap = zeros.scatter_add(1, labels, log_own.exp())
     dice = (2 * overlap + SMOOTH) / (predicted + true + SMOOTH)
     counted = true[:, 1:] > 0 if dice_over == "present" else torch.ones_like(dice[:, 1:], dtype=torch.bool)
+    if balance:
+        weight = true.clamp_min(1).pow(-balance).gather(1, labels)
+        log_own = log_own * (weight / weight.mean(1, keepdim=True))
     return -log_own.mean() - (dice[:, 1:] * counted).sum() / counted.sum().clamp_min(1)
 
 
-def supervised_loss(outputs: Sequence[Tensor], labels: Tensor, dice_over: DiceClasses = "all") -> Tensor:
+def supervised_loss(
+    outputs: Sequence[Tensor], labels: Tensor, dice_over: DiceClasses = "all", balance: float = 0.0
+) -> Tensor:
     """The loss of all of a decoder's outputs, finest first; each coarser one counts half the one before.
 
     The coarsest is left out, as in nnU-Net: small organs have vanished from its labels.
@@ -45,7 +54,7 @@ def supervised_loss(outputs: Sequence[Tensor], labels: Tensor, dice_over: DiceCl
     used = outputs[:-1] if len(outputs) > 1 else outputs
     weights = [0.5**level for level in range(len(used))]
     losses = [
-        weight * dice_and_cross_entropy(output, shrink_labels(labels, output.shape[2:]), dice_over)
+        weight * dice_and_cross_entropy(output, shrink_labels(labels, output.shape[2:]), dice_over, balance)
         for weight, output in zip(weights, used, strict=True)
     ]
     return torch.stack(losses).sum() / sum(weights)

@@ -52,6 +52,9 @@ class TrainConfig:
     """Of all weights; as in nnU-Net."""
     dice_over: DiceClasses = "all"
     """Classes in the Dice of a patch: all of the dataset, as in nnU-Net, or those present in it."""
+    balance: float = 0.0
+    """How much more the voxels of small organs count in the cross-entropy: 0 like any, as in nnU-Net; 1 until
+    all organs of a patch count alike."""
     gradient_norm: float = 12.0
     """Gradients longer than this are shortened to it."""
     validation_batches: int = 8
@@ -72,6 +75,8 @@ class TrainConfig:
             raise ValueError("iterations and report_every are at least 1.")
         if self.learning_rate <= 0:
             raise ValueError(f"learning_rate is above 0, not {self.learning_rate}.")
+        if not 0 <= self.balance <= 1:
+            raise ValueError(f"balance lies between 0 and 1, not {self.balance}.")
         if min(self.seed, self.workers, self.validation_batches) < 0:
             raise ValueError("seed, workers and validation_batches are at least 0.")
         for name, kind in (("optimiser", Optimiser), ("precision", Precision), ("dice_over", DiceClasses)):
