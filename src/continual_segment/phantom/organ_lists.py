@@ -51,7 +51,7 @@ DEMO = {
         "spleen", "liver", "aorta", "lung_upper_lobe_left", "lung_lower_lobe_left", "lung_upper_lobe_right",
         "lung_lower_lobe_right", "esophagus", "trachea", "heart_ventricle_left", "brain",
     ),
-    "chest": ("esophagus", "trachea", "sternum", "ascending_aorta", "descending_aorta"),
+    "chest": ("esophagus", "trachea", "sternum", "descending_aorta"),
     "headneck": ("brainstem", "parotid_left", "parotid_right", "spinal_cord"),
     "esophagus": ESOPHAGUS,
     "tumour": TUMOUR,
