@@ -17,7 +17,7 @@ ORDER = ("totalseg", "chest", "headneck", "esophagus")
 
 
 def demo(
-    folder: Path, preset: str = "demo", cases: int = 30, held_out: int | None = 3, seed: int = 0
+    folder: Path, preset: str = "demo", cases: int = 24, held_out: int | None = 3, seed: int = 0
 ) -> Path:
     """Learn four phantom datasets in `folder`, write `folder`/report.html and return its path."""
     config = load_preset(preset)

@@ -20,7 +20,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "-o", "--out", type=Path, default=Path("demo"), metavar="OUT", help="folder (default: demo)"
     )
     parser.add_argument(
-        "--cases", type=int, default=30, metavar="N", help="patients per dataset (default: 30)"
+        "--cases", type=int, default=24, metavar="N", help="patients per dataset (default: 24)"
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="S", help="another seed, other patients (default: 0)"
