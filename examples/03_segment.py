@@ -19,7 +19,7 @@ def main() -> None:
     print(evaluate(WORK / "segmented", raw.folder).table())
 
     # ... or in memory, with one loading of the model for any number of scans, and only some organs.
-    segmenter = Segmenter(Model.open(MODEL), organs=["liver", "Left Kidney"])
+    segmenter = Segmenter(Model.open(MODEL), organs=["liver", "Left Parotid"])
     scan, _ = raw.read(raw.cases[0])
     labels, scores = segmenter(scan)
     for organ_id, name in labels.names.items():
