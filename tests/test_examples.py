@@ -16,7 +16,7 @@ def test_the_examples_run_in_order(tmp_path):
     assert "nnunet" in said["01_prepare.py"]
     assert "ok   headneck" in said["02_learn.py"]
     assert "DSC" in said["03_segment.py"]
-    assert "kidney_left:" in said["03_segment.py"]
+    assert "parotid_left:" in said["03_segment.py"]
     assert "Now it has headneck, totalseg." in said["04_share_a_pack.py"]
 
 
