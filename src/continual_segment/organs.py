@@ -23,7 +23,9 @@ from typing import Literal, cast
 BodyPart = Literal["head_neck", "chest", "abdomen", "hip_thigh", "whole"]
 Side = Literal["left", "right", ""]
 BODY_PARTS: tuple[BodyPart, ...] = ("hip_thigh", "abdomen", "chest", "head_neck")
-"""The body from below, in four."""
+"""The body from below, in four; the parts meet at the lower end-plates of L5, T11 and T2."""
+UNKNOWN_PART = -1
+"""In place of an index in BODY_PARTS where nobody could tell; it restricts nothing."""
 
 FIRST_HASHED_ID, LAST_HASHED_ID = 1000, 65535  # above every table row, within uint16
 

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from continual_segment.organs import BODY_PARTS
-from continual_segment.segmentation.answers import UNKNOWN, Answer, Surroundings, Voice
+from continual_segment.organs import BODY_PARTS, UNKNOWN_PART
+from continual_segment.segmentation.answers import Answer, Surroundings, Voice
 from continual_segment.segmentation.merge import RULES, entropy, highest_probability, only
 from continual_segment.segmentation.nested import Nesting, merge
 
@@ -112,7 +112,7 @@ def test_a_lone_answer_out_of_its_region(rule, survives, probability):
 
 @every_rule
 @pytest.mark.parametrize(
-    ("coverage", "part"), [({}, HEAD), ({"chest": 1.0}, UNKNOWN), ({"chest": 0.0}, HEAD)]
+    ("coverage", "part"), [({}, HEAD), ({"chest": 1.0}, UNKNOWN_PART), ({"chest": 0.0}, HEAD)]
 )
 def test_an_unknown_part_and_an_unmeasured_coverage_restrict_nobody(rule, coverage, part):
     answer = pack([{LUNG: 0.6}], coverage=coverage)
@@ -246,7 +246,7 @@ voice = st.tuples(
 @settings(max_examples=60, deadline=None)
 @given(
     packs=st.lists(st.tuples(st.lists(voxel, min_size=3, max_size=3), voice), min_size=1, max_size=4),
-    part=st.sampled_from([None, UNKNOWN, CHEST, HEAD]),
+    part=st.sampled_from([None, UNKNOWN_PART, CHEST, HEAD]),
     anomaly=st.sampled_from([None, 0.0, 0.5, 1.0]),
     nested=st.booleans(),
 )

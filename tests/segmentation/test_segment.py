@@ -11,9 +11,9 @@ from continual_segment.cli.main import main
 from continual_segment.errors import ModelError, ScanError
 from continual_segment.files import read_labels, read_scan, write_scan
 from continual_segment.model import Model
-from continual_segment.organs import BODY_PARTS, find_organ
+from continual_segment.organs import BODY_PARTS, UNKNOWN_PART, find_organ
 from continual_segment.segmentation import SegmentConfig, Segmenter, segment
-from continual_segment.segmentation.answers import UNKNOWN, Voice
+from continual_segment.segmentation.answers import Voice
 from continual_segment.segmentation.merge import highest_probability, only
 from continual_segment.segmentation.nested import Nesting
 from continual_segment.segmentation.slabs import Known, MergedScan
@@ -231,7 +231,7 @@ def test_a_body_part_told_beforehand_silences_packs_that_do_not_cover_it(model, 
     base.voice = Voice("totalseg", "", {"hip_thigh": 1.0})
     head = Known(np.full(scan.grid.shape[0], BODY_PARTS.index("head_neck")))
     assert not segmenter(scan, known=head)[0].voxels.any()
-    nowhere = Known(np.full(scan.grid.shape[0], UNKNOWN))
+    nowhere = Known(np.full(scan.grid.shape[0], UNKNOWN_PART))
     np.testing.assert_array_equal(segmenter(scan, known=nowhere)[0].voxels, segmenter(scan)[0].voxels)
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder
-from continual_segment.organs import BODY_PARTS
-from continual_segment.segmentation.answers import UNKNOWN, Voice
+from continual_segment.organs import BODY_PARTS, UNKNOWN_PART
+from continual_segment.segmentation.answers import Voice
 from continual_segment.segmentation.merge import highest_probability, only
 from continual_segment.segmentation.slabs import (
     Known,
@@ -218,7 +218,9 @@ def test_where_no_pack_covers_the_body_not_even_the_encoder_runs(encoder, packs)
     assert not found.organ[20:].any()
 
 
-@pytest.mark.parametrize("known", [None, Known(), Known(np.full(20, UNKNOWN)), Known(np.full(20, CHEST))])
+@pytest.mark.parametrize(
+    "known", [None, Known(), Known(np.full(20, UNKNOWN_PART)), Known(np.full(20, CHEST))]
+)
 def test_nothing_known_skips_nothing(known, encoder, packs):
     voxels = make_scan(20, 16, 16)
     counted = counting(packs, {}, {"chest": 1.0})

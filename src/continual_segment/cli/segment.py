@@ -50,6 +50,13 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "threshold or background-aware (default: probability)",
     )
     parser.add_argument(
+        "--body-parts",
+        type=Path,
+        metavar="MODEL_OR_FILE",
+        help="what `conseg bodyparts --learn` wrote: tells rules the body part of every slice, and packs are "
+        "not run where they cover nothing",
+    )
+    parser.add_argument(
         "--nested",
         action="store_true",
         default=None,
@@ -80,7 +87,9 @@ def run(args: argparse.Namespace) -> int:
     organs = (
         [name.strip() for name in args.organs.split(",") if name.strip()] if args.organs is not None else None
     )
-    failures = segment(args.source, args.model, args.out, organs, config, args.scores, args.explain)
+    failures = segment(
+        args.source, args.model, args.out, organs, config, args.scores, args.explain, args.body_parts
+    )
     if failures:
         print(f"{len(failures)} failed:")
         for scan, sentence in failures.items():

@@ -17,9 +17,6 @@ from torch import Tensor
 
 from continual_segment.organs import BODY_PARTS, LAST_HASHED_ID
 
-UNKNOWN = -1
-"""Body part of a slice nobody could place: it restricts no pack."""
-
 
 @dataclass(frozen=True)
 class Voice:
@@ -58,7 +55,7 @@ class Surroundings:
     """What is known of some slices besides the packs' answers."""
 
     body_part: Tensor | None = None
-    """(z,): index in BODY_PARTS, or UNKNOWN. None: all unknown."""
+    """(z,): index in BODY_PARTS, or UNKNOWN_PART. None: all unknown."""
     anomaly: Tensor | None = None
     """(z, y, x): probability of diseased tissue. None: nowhere."""
 
@@ -72,7 +69,7 @@ class Surroundings:
         """One value per body part laid out along the slices (z, 1, 1); 1 where the part is unknown."""
         if self.body_part is None:
             return 1.0
-        table = torch.tensor([*values, 1.0], device=self.body_part.device)  # UNKNOWN finds the last
+        table = torch.tensor([*values, 1.0], device=self.body_part.device)  # -1 finds the last
         return table[self.body_part.long()].reshape(-1, 1, 1)
 
     def disease(self, voice: Voice | None = None) -> Tensor | float:

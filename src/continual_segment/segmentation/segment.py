@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from continual_segment.body_parts import BodyPartRegressor
 from continual_segment.data.prepare import prepare_scan
 from continual_segment.data.prepared import normalise
 from continual_segment.data.resample import resample_labels, resample_scan
@@ -236,23 +237,28 @@ def segment(
     config: SegmentConfig | None = None,
     scores: bool = False,
     explain: bool = False,
+    body_parts: Path | None = None,
 ) -> dict[str, str]:
     """Segment a scan, or every scan of a folder, into `output`; return the failures, scan -> sentence.
 
     A scan becomes `output` itself where that names a NIfTI file, else `output`/<case>.nii.gz. `explain` adds
-    scores, winning packs, the quality of every organ and, of nested organs, the layers.
+    scores, winning packs, the quality of every organ and, of nested organs, the layers. `body_parts` is a
+    file with a regressor that tells the body part of every slice.
     """
     model = model if isinstance(model, Model) else Model.open(model)
     jobs = dict(list_jobs(source, output))
     refuse_shared_targets(jobs)
     segmenter = Segmenter(model, organs, config=config)
+    regressor = BodyPartRegressor.read(body_parts) if body_parts else None
     failures = {}
-    for scan, target in jobs.items():
+    for path, target in jobs.items():
         try:
+            scan = read_scan(path)
+            known = Known(regressor.regions(scan).body_part) if regressor else None
             if explain:
-                write_explained(target, segmenter.explained(read_scan(scan), title=case_of(scan)))
+                write_explained(target, segmenter.explained(scan, case_of(path), known))
                 continue
-            labels, score = segmenter(read_scan(scan), title=case_of(scan))
+            labels, score = segmenter(scan, case_of(path), known)
             write_labels(made(target), labels)
             if scores:
                 write_scan(made(beside(target, "scores")), score)
@@ -261,7 +267,7 @@ def segment(
             OSError,
             MemoryError,
         ) as error:  # one bad scan must not stop a night's batch
-            failures[str(scan)] = str(error)
+            failures[str(path)] = str(error)
             log.error("%s", error)
     return failures
 

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from continual_segment.networks import Decoder, GeneralEncoder
-from continual_segment.segmentation.answers import UNKNOWN, Answer, Decision, Surroundings, Voice
+from continual_segment.organs import UNKNOWN_PART
+from continual_segment.segmentation.answers import Answer, Decision, Surroundings, Voice
 from continual_segment.segmentation.merge import Merge
 from continual_segment.segmentation.windows import gaussian_weights, window_starts
 
@@ -29,7 +30,7 @@ class Known:
     """What is known of a whole prepared scan beforehand."""
 
     body_part: np.ndarray | None = None
-    """(z,): index in BODY_PARTS or UNKNOWN."""
+    """(z,): index in BODY_PARTS or UNKNOWN_PART."""
     anomaly: np.ndarray | None = None
     """(z, y, x): probability of diseased tissue."""
 
@@ -98,7 +99,7 @@ class PackDecoder:
         """Whether any of these slices is unknown or in a part covered better than `below`."""
         if body_part is None:
             return True
-        reach = dict(enumerate(self.voice.reach)) | {UNKNOWN: 1.0}
+        reach = dict(enumerate(self.voice.reach)) | {UNKNOWN_PART: 1.0}
         return any(reach[part] > below for part in body_part.unique().tolist())
 
     def add(self, features: Sequence[Tensor], weights: Tensor, places: Sequence[Place]) -> None:
