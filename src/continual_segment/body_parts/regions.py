@@ -112,8 +112,8 @@ class RegionConfig:
     """Shorter scans have no order to be sure of."""
     largest_gap_mm: float = 20.0
     """Between slices."""
-    least_order: float = 0.9
-    """Rank correlation of score and height."""
+    least_order: float = 0.97
+    """Rank correlation of smoothed score and height."""
     slope: tuple[float, float] = (0.4, 2.5)
     """Rise of the score against the usual one; beyond these the spacing or the body is not what it seems."""
     beyond: float = 0.5
@@ -165,7 +165,8 @@ def doubts(
         return [f"Slices lie {slice_mm:.0f} mm apart, more than {config.largest_gap_mm:.0f}."]
     if len(scores) < config.least_slices or np.ptp(heights_mm) < config.least_mm:
         return [f"Only {len(scores)} slices show a body: too few to tell their order."]
-    order = abs(float(spearmanr(heights_mm, scores).statistic)) if np.ptp(scores) > 0 else 0.0
+    smooth = smoothed(scores, config.smooth_mm / slice_mm)
+    order = abs(float(spearmanr(heights_mm, smooth).statistic)) if np.ptp(smooth) > 0 else 0.0
     if order < config.least_order:
         return [f"Scores do not follow the height (rank correlation {order:.2f})."]
     slope = abs(rise_per_mm(scores, heights_mm)) / calibration.score_per_mm
