@@ -17,6 +17,7 @@ viewer config
 evaluation
 learning baselines
 segmentation
+body_parts
 model training phantom continual_method
 data networks metrics
 files processes

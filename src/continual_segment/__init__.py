@@ -12,6 +12,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "BodyPartRegressor": "body_parts",
     "Evaluation": "evaluation",
     "LabelMap": "volume",
     "Model": "model",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -22,6 +22,10 @@ from typing import Literal, cast
 
 BodyPart = Literal["head_neck", "chest", "abdomen", "hip_thigh", "whole"]
 Side = Literal["left", "right", ""]
+BODY_PARTS: tuple[BodyPart, ...] = ("hip_thigh", "abdomen", "chest", "head_neck")
+"""The body from below, in four; the parts meet at the lower end-plates of L5, T11 and T2."""
+UNKNOWN_PART = -1
+"""In place of an index in BODY_PARTS where nobody could tell; it restricts nothing."""
 
 FIRST_HASHED_ID, LAST_HASHED_ID = 1000, 65535  # above every table row, within uint16
 
@@ -65,6 +69,27 @@ def known_organs() -> tuple[Organ, ...]:
     return tuple(organ for organ, _ in _table())
 
 
+def part_of(name: str) -> str:
+    """The organ that this one lies within, such as the aorta for its arch; empty where there is none."""
+    return _wholes().get(canonical_name(name), "")
+
+
+def owned_wholes(organs: Iterable[Organ]) -> dict[int, int]:
+    """Id of an organ -> id of the smallest of the others that it is part of; organs of none are left out.
+
+    Lobes are parts of a lung side where that is among the organs, else of the lung, else of nothing.
+    """
+    ids = {organ.name: organ.id for organ in organs}
+    found = {name: next((whole for whole in wholes_of(name) if whole in ids), None) for name in ids}
+    return {ids[name]: ids[whole] for name, whole in found.items() if whole}
+
+
+def wholes_of(name: str) -> Iterator[str]:
+    """What an organ is part of, what that is part of, and so on."""
+    while name := part_of(name):
+        yield name
+
+
 def _key(name: str) -> str:
     """What two spellings of one name have in common: `Left Kidney`, `left-kidney` and `LeftKidney`."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", name.strip())
@@ -97,10 +122,20 @@ def _spellings(name: str) -> Iterator[str]:
 
 
 @cache
+def _wholes() -> dict[str, str]:
+    return {row["name"]: row["part_of"] for row in _rows()}
+
+
+@cache
 def _table() -> tuple[tuple[Organ, tuple[str, ...]], ...]:
     """Each organ with all its spellings, its own first."""
+    return tuple(_organ(row) for row in _rows())
+
+
+@cache
+def _rows() -> tuple[dict[str, str], ...]:
     text = resources.files("continual_segment").joinpath("organs.csv").read_text(encoding="utf-8")
-    return tuple(_organ(row) for row in csv.DictReader(text.splitlines()))
+    return tuple(csv.DictReader(text.splitlines()))
 
 
 def _organ(row: dict[str, str]) -> tuple[Organ, tuple[str, ...]]:

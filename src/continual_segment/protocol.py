@@ -28,7 +28,7 @@ from continual_segment.learning import learn
 from continual_segment.learning.step import run_folder
 from continual_segment.model import Model, verify
 from continual_segment.segmentation import Segmenter
-from continual_segment.segmentation.merge import highest_probability, only
+from continual_segment.segmentation.merge import only
 from continual_segment.training.history import read_history
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ def score(
     kept = folder / dataset, folder / f"{dataset}_merged"
     if not all((path / "evaluation.json").exists() for path in kept):
         segmenter = Segmenter(Model.open(model), packs=packs, config=config.segment)
-        rules = (only(packs.index(dataset)), highest_probability)
+        rules = (only(dataset), segmenter.rule)
         rows: tuple[list[ScoreRow], ...] = ([], [])
         for case in test.cases:
             scan, truth = test.raw.read(case)
@@ -138,6 +138,6 @@ def make_example(model: Path, name: str, test: HeldOut, config: ExperimentConfig
     """One held-out scan with its truth, its own pack's answer and that of all packs."""
     opened, case = Model.open(model), test.cases[0]
     scan, truth = test.raw.read(case)
-    rules = (only(opened.pack_names.index(name)), highest_probability)
-    (own, _), (merged, _) = Segmenter(opened, config=config.segment).by_rules(scan, rules)
+    segmenter = Segmenter(opened, config=config.segment)
+    (own, _), (merged, _) = segmenter.by_rules(scan, (only(name), segmenter.rule))
     return Example(name, case.name, scan, truth, own, merged)

@@ -65,6 +65,7 @@ def test_the_version_is_the_packages(capsys):
         ("segment {scan} -m {model} -o {out} --organs unicorn", "does not know unicorn"),
         ("segment {scan} -m {model} -o {out} --organs ,", "No organ was asked for"),
         ("segment {scan} -m {model} -o {out} --overlap 1", "overlap is a share"),
+        ("segment {scan} -m {model} -o {out} --merge dice", "merge is one of probability, ensemble"),
         ("segment {scan} -m {model} -o {out} --device abacus", "'abacus' cannot be computed on here"),
         ("learn {gone} -m {model}", "{gone}: there is no such folder"),
         ("learn {prepared} -m {model} --preset huge", "'huge' is neither a preset"),

@@ -1,16 +1,22 @@
 """From a scan on disk to its label map."""
 
+import json
 import shutil
 
 import numpy as np
 import pytest
+import torch
 
 from continual_segment.cli.main import main
 from continual_segment.errors import ModelError, ScanError
 from continual_segment.files import read_labels, read_scan, write_scan
 from continual_segment.model import Model
+from continual_segment.organs import BODY_PARTS, UNKNOWN_PART, find_organ
 from continual_segment.segmentation import SegmentConfig, Segmenter, segment
+from continual_segment.segmentation.answers import Voice
 from continual_segment.segmentation.merge import highest_probability, only
+from continual_segment.segmentation.nested import Nesting
+from continual_segment.segmentation.slabs import Known, MergedScan
 from continual_segment.volume import Grid, Volume
 
 QUIET = SegmentConfig(progress=False)
@@ -179,10 +185,69 @@ def test_an_overlap_that_cannot_be_is_refused():
 
 
 def test_one_pass_of_the_networks_serves_several_rules(model, scan, everything):
-    rules = [only(index) for index in range(len(model.pack_names))]
+    rules = [only(name) for name in model.pack_names]
     *alone, merged = Segmenter(model, config=QUIET).by_rules(scan, [*rules, highest_probability])
     np.testing.assert_array_equal(merged[0].voxels, everything[0].voxels)
     for name, (labels, scores) in zip(model.pack_names, alone, strict=True):
         expected, sure = Segmenter(model, packs=[name], config=QUIET)(scan)
         np.testing.assert_array_equal(labels.voxels, expected.voxels)
         np.testing.assert_array_equal(scores.voxels, sure.voxels)
+
+
+def test_the_reasons_are_written_beside_the_labels(
+    scan_path, shared_model_folder, model, tmp_path, everything
+):
+    target = tmp_path / "x.nii.gz"
+    command = f"segment {scan_path} -m {shared_model_folder} -o {target} --explain --merge monotone"
+    assert main(command.split()) == 0
+    labels, packs = read_labels(target), read_labels(tmp_path / "packs" / "x.nii.gz")
+    np.testing.assert_array_equal(labels.voxels, everything[0].voxels)  # nothing known: the same rule
+    assert packs.names == {1: "chest", 2: "totalseg"}
+    np.testing.assert_array_equal(packs.voxels > 0, labels.voxels > 0)
+    for number, name in packs.names.items():
+        known = [organ.id for organ in model.pack(name).organs]
+        assert np.isin(labels.voxels[packs.voxels == number], known).all()
+    scores = read_scan(tmp_path / "scores" / "x.nii.gz")
+    np.testing.assert_allclose(scores.voxels, everything[1].voxels, atol=1e-3)
+    quality = json.loads((tmp_path / "quality" / "x.json").read_text())
+    assert quality["rule"] == "monotone"
+    assert {row["organ"] for row in quality["organs"]} == {
+        labels.names[i] for i in np.unique(labels.voxels[labels.voxels > 0])
+    }
+    row = quality["organs"][0]
+    organ = labels.voxels == find_organ(row["organ"]).id
+    assert row["volume_ml"] == pytest.approx(organ.sum() * np.prod(labels.grid.spacing_mm) / 1000, rel=1e-3)
+    assert ("top" in row["touches_edge"]) == organ[-1].any()
+    assert sum(row["packs"].values()) == pytest.approx(1, abs=1e-3)
+    assert 0 <= row["mean_entropy_bits"] <= 1
+    assert (tmp_path / "layers").is_dir()  # one pack knows the aorta, the other its parts
+
+
+def test_a_body_part_told_beforehand_silences_packs_that_do_not_cover_it(model, scan):
+    config = SegmentConfig(progress=False, merge="background-aware")
+    segmenter = Segmenter(model, config=config)
+    chest, base = segmenter.packs
+    chest.voice = Voice("chest", "", {"hip_thigh": 1.0})
+    base.voice = Voice("totalseg", "", {"hip_thigh": 1.0})
+    head = Known(np.full(scan.grid.shape[0], BODY_PARTS.index("head_neck")))
+    assert not segmenter(scan, known=head)[0].voxels.any()
+    nowhere = Known(np.full(scan.grid.shape[0], UNKNOWN_PART))
+    np.testing.assert_array_equal(segmenter(scan, known=nowhere)[0].voxels, segmenter(scan)[0].voxels)
+
+
+def test_an_organ_asked_for_without_its_parts_has_no_holes_where_they_are(model):
+    aorta, arch = find_organ("aorta"), find_organ("aorta_arch")
+    segmenter = Segmenter(model, organs=["aorta"], config=SegmentConfig(progress=False, nested=True))
+    segmenter.packs[0].organ_ids = torch.tensor([0, aorta.id, arch.id], dtype=torch.int32)
+    segmenter.nesting = Nesting({arch.id: aorta.id})
+    grid = Grid((1, 1, 3), np.eye(4))
+    found = MergedScan(np.array([[[0, aorta.id, arch.id]]], np.uint16), np.ones((1, 1, 3), np.float16))
+    labels, scores = segmenter._on_grid_of(Volume(np.zeros((1, 1, 3)), grid), grid, found)
+    assert labels.voxels.ravel().tolist() == [0, aorta.id, aorta.id]
+    assert scores.voxels.ravel().tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("wrong", [{"merge": "dice"}, {"skip_below": 1.0}])
+def test_a_rule_that_is_none_is_refused(wrong):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} is "):
+        SegmentConfig(**wrong)

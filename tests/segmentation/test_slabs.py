@@ -7,8 +7,16 @@ import pytest
 import torch
 
 from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder
+from continual_segment.organs import BODY_PARTS, UNKNOWN_PART
+from continual_segment.segmentation.answers import Voice
 from continual_segment.segmentation.merge import highest_probability, only
-from continual_segment.segmentation.slabs import PackDecoder, count_windows, pad_to_window, segment_slabs
+from continual_segment.segmentation.slabs import (
+    Known,
+    PackDecoder,
+    count_windows,
+    pad_to_window,
+    segment_slabs,
+)
 from continual_segment.segmentation.windows import gaussian_weights, window_starts
 
 WINDOW = (8, 16, 16)
@@ -35,9 +43,12 @@ def packs(preset):
     torch.manual_seed(1)
     return [
         PackDecoder(
-            Decoder(preset.network, DecoderPlan(("2d", "3d")), len(ids)).eval(), ids, torch.device("cpu")
+            Decoder(preset.network, DecoderPlan(("2d", "3d")), len(ids)).eval(),
+            ids,
+            torch.device("cpu"),
+            Voice(str(number)),
         )
-        for ids in IDS
+        for number, ids in enumerate(IDS)
     ]
 
 
@@ -46,7 +57,8 @@ def make_scan(*shape):
 
 
 def run(voxels, encoder, packs, overlap=0.5):
-    return segment_slabs(voxels, encoder, packs, WINDOW, overlap, [highest_probability])[0]
+    found = segment_slabs(voxels, encoder, packs, WINDOW, overlap, [highest_probability])[0]
+    return found.organ, found.score
 
 
 @torch.no_grad()
@@ -85,10 +97,10 @@ def test_slabs_give_the_labels_of_the_whole_volume_at_once(shape, overlap, encod
 @pytest.mark.parametrize("at_once", [2, 3, 100])
 def test_windows_that_pass_together_give_what_they_give_in_turn(at_once, encoder, packs):
     voxels = make_scan(21, 30, 40)
-    organs, scores = segment_slabs(voxels, encoder, packs, WINDOW, 0.5, [highest_probability], at_once)[0]
+    found = segment_slabs(voxels, encoder, packs, WINDOW, 0.5, [highest_probability], at_once)[0]
     expected, sure = run(voxels, encoder, packs)
-    assert np.mean(organs == expected) > 0.999  # rounding may turn a tie
-    np.testing.assert_allclose(scores, sure, atol=1e-3)
+    assert np.mean(found.organ == expected) > 0.999  # rounding may turn a tie
+    np.testing.assert_allclose(found.score, sure, atol=1e-3)
 
 
 def test_the_order_of_packs_decides_nothing(encoder, packs):
@@ -100,11 +112,11 @@ def test_the_order_of_packs_decides_nothing(encoder, packs):
 def test_several_rules_give_what_each_gives_alone(encoder, packs):
     voxels = make_scan(20, 20, 20)
     merged, *alone = segment_slabs(
-        voxels, encoder, packs, WINDOW, 0.5, [highest_probability, only(0), only(1)]
+        voxels, encoder, packs, WINDOW, 0.5, [highest_probability, only("0"), only("1")]
     )
-    np.testing.assert_array_equal(merged[0], run(voxels, encoder, packs)[0])
+    np.testing.assert_array_equal(merged.organ, run(voxels, encoder, packs)[0])
     for pack, found in zip(packs, alone, strict=True):
-        np.testing.assert_array_equal(found[0], run(voxels, encoder, [pack])[0])
+        np.testing.assert_array_equal(found.organ, run(voxels, encoder, [pack])[0])
 
 
 @pytest.mark.parametrize("count", [1, 2, 6])
@@ -132,11 +144,11 @@ def test_a_scan_smaller_than_a_window_is_segmented_with_air_around_it(shape, enc
 def test_class_channels_exist_for_the_height_of_one_window_only(encoder, packs):
     seen = []
 
-    def merge(answers):
+    def merge(answers, around):
         seen.extend(
             (pack.total.shape, answer.organ.shape) for pack, answer in zip(packs, answers, strict=True)
         )
-        return highest_probability(answers)
+        return highest_probability(answers, around)
 
     segment_slabs(make_scan(200, 16, 16), encoder, packs, WINDOW, 0.5, [merge])
     assert {total[1] for total, _ in seen} == {WINDOW[0]}
@@ -150,3 +162,93 @@ def test_a_scan_of_background_alone_has_no_organ_and_score_0(encoder, packs):
     organs, scores = run(make_scan(20, 16, 16), encoder, packs)
     assert not organs.any()
     assert not scores.any()
+
+
+# Skipping
+
+CHEST, HEAD = BODY_PARTS.index("chest"), BODY_PARTS.index("head_neck")
+
+
+class CountingPack(PackDecoder):
+    windows = 0
+
+    def add(self, features, weights, places):
+        self.windows += len(places)
+        super().add(features, weights, places)
+
+
+def counting(packs, *coverages):
+    return [
+        CountingPack(
+            pack.decoder, pack.organ_ids[1:].tolist(), torch.device("cpu"), Voice(str(i), "", coverage)
+        )
+        for i, (pack, coverage) in enumerate(zip(packs, coverages, strict=True))
+    ]
+
+
+def body(voxels, head_from):
+    """Chest below, head above."""
+    return Known(np.where(np.arange(len(voxels)) < head_from, CHEST, HEAD))
+
+
+def test_a_pack_is_not_run_where_it_covers_nothing_and_all_else_is_unchanged(encoder, packs):
+    voxels, everywhere = make_scan(40, 16, 16), dict.fromkeys(BODY_PARTS, 1.0)
+    broad, chest = counting(packs, everywhere, {"chest": 1.0})
+    rules = [only("0"), only("1")]
+    known = segment_slabs(voxels, encoder, [broad, chest], WINDOW, 0.5, rules, known=body(voxels, 15))
+    assert broad.windows == 9
+    assert chest.windows == 4  # windows begin at 0, 4, 8, ...; those from 16 on lie in the head alone
+    assert encoder.calls == 9
+    free = segment_slabs(voxels, encoder, [broad, chest], WINDOW, 0.5, rules)
+    np.testing.assert_array_equal(known[0].organ, free[0].organ)
+    np.testing.assert_array_equal(known[1].organ[:15], free[1].organ[:15])
+    np.testing.assert_array_equal(known[1].score[:15], free[1].score[:15])
+    assert free[1].organ[20:].any()
+    assert not known[1].organ[20:].any()
+
+
+def test_where_no_pack_covers_the_body_not_even_the_encoder_runs(encoder, packs):
+    voxels = make_scan(40, 16, 16)
+    both = counting(packs, {"chest": 1.0}, {"chest": 1.0})
+    found = segment_slabs(voxels, encoder, both, WINDOW, 0.5, [highest_probability], known=body(voxels, 15))[
+        0
+    ]
+    assert encoder.calls == 4
+    assert found.organ[:15].any()
+    assert not found.organ[20:].any()
+
+
+@pytest.mark.parametrize(
+    "known", [None, Known(), Known(np.full(20, UNKNOWN_PART)), Known(np.full(20, CHEST))]
+)
+def test_nothing_known_skips_nothing(known, encoder, packs):
+    voxels = make_scan(20, 16, 16)
+    counted = counting(packs, {}, {"chest": 1.0})
+    segment_slabs(voxels, encoder, counted, WINDOW, 0.5, [highest_probability], known=known)
+    assert [pack.windows for pack in counted] == [4, 4]
+
+
+def test_how_little_coverage_counts_as_none_can_be_set(encoder, packs):
+    voxels = make_scan(20, 16, 16)
+    head = Known(np.full(20, HEAD))
+    for below, windows in ((0.0, 4), (0.02, 0)):
+        counted = counting(packs, {}, {"chest": 0.98, "head_neck": 0.01})
+        segment_slabs(
+            voxels, encoder, counted, WINDOW, 0.5, [highest_probability], known=head, skip_below=below
+        )
+        assert counted[1].windows == windows
+
+
+def test_what_is_known_of_a_small_scan_is_padded_with_it(encoder, packs):
+    voxels = make_scan(3, 5, 7)
+    seen = []
+
+    def merge(answers, around):
+        seen.append(around)
+        return highest_probability(answers, around)
+
+    anomaly = np.full(voxels.shape, 0.5, np.float32)
+    segment_slabs(voxels, encoder, packs, WINDOW, 0.5, [merge], known=Known(np.full(3, HEAD), anomaly))
+    assert seen[0].body_part.tolist() == [HEAD] * WINDOW[0]
+    assert seen[0].anomaly.shape == WINDOW
+    assert float(seen[0].anomaly.sum()) == anomaly.sum()

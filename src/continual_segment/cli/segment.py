@@ -38,6 +38,31 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         help="also write each voxel's winning probability, to scores/ beside the label maps",
     )
     parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="also write the reasons, in folders beside the label maps: scores/, packs/ (which pack won), "
+        "quality/ (per organ: entropy, disagreement, cut off at the edge) and, of nested organs, layers/",
+    )
+    parser.add_argument(
+        "--merge",
+        metavar="RULE",
+        help="who wins a voxel that several packs claim: probability, ensemble, literal, restated, monotone, "
+        "threshold or background-aware (default: probability)",
+    )
+    parser.add_argument(
+        "--body-parts",
+        type=Path,
+        metavar="MODEL_OR_FILE",
+        help="what `conseg bodyparts --learn` wrote: tells rules the body part of every slice, and packs are "
+        "not run where they cover nothing",
+    )
+    parser.add_argument(
+        "--nested",
+        action="store_true",
+        default=None,
+        help="let an organ and its parts share voxels, such as aorta and arch; parts are drawn over wholes",
+    )
+    parser.add_argument(
         "--overlap", type=float, metavar="SHARE", help="of neighbouring windows (default: 0.5)"
     )
     parser.add_argument(
@@ -51,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     from continual_segment.errors import ConfigError
     from continual_segment.segmentation import SegmentConfig, segment
 
-    names = ("overlap", "compile", "device")
+    names = ("merge", "nested", "overlap", "compile", "device")
     try:
         config = SegmentConfig(
             **{name: getattr(args, name) for name in names if getattr(args, name) is not None}
@@ -62,7 +87,9 @@ def run(args: argparse.Namespace) -> int:
     organs = (
         [name.strip() for name in args.organs.split(",") if name.strip()] if args.organs is not None else None
     )
-    failures = segment(args.source, args.model, args.out, organs, config, args.scores)
+    failures = segment(
+        args.source, args.model, args.out, organs, config, args.scores, args.explain, args.body_parts
+    )
     if failures:
         print(f"{len(failures)} failed:")
         for scan, sentence in failures.items():

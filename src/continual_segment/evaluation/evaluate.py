@@ -2,7 +2,8 @@
 
 Organs are matched by name, never by number: a prediction numbers organs as the model does, a dataset as it
 likes. The truth decides what is scored. Organs that only the model knows are left alone, for a scan full of
-correct livers must not count against a dataset that labels kidneys.
+correct livers must not count against a dataset that labels kidneys. Only where one is part of an organ that
+the truth does name, such as the arch of the aorta, it counts as that: a dataset is scored on its own layer.
 
 In:  a folder of label maps, a raw dataset or folder of label maps
 Out: Evaluation
@@ -20,7 +21,7 @@ from continual_segment.errors import DatasetError
 from continual_segment.evaluation.label_source import LabelSource, Pair, open_labels, pair_cases
 from continual_segment.evaluation.scores import Evaluation, ScoreRow
 from continual_segment.metrics import score_labels
-from continual_segment.organs import canonical_name
+from continual_segment.organs import canonical_name, wholes_of
 from continual_segment.processes import for_each
 from continual_segment.volume import Grid, LabelMap
 
@@ -81,7 +82,10 @@ def score_case(
 
 
 def _renumbered(case_name: str, role: str, labels: LabelMap, numbers: dict[str, int]) -> np.ndarray:
-    """The map with organs numbered by name, all others 0; a label without a name is refused."""
+    """The map with organs numbered by name, parts of one as the whole, all others 0.
+
+    A label without a name is refused.
+    """
     present = np.flatnonzero(np.bincount(labels.voxels.ravel()))
     unnamed = [int(i) for i in present if i > 0 and not canonical_name(labels.names.get(int(i), ""))]
     if unnamed:
@@ -91,7 +95,8 @@ def _renumbered(case_name: str, role: str, labels: LabelMap, numbers: dict[str, 
         )
     table = np.zeros(max(present.max(initial=0), *labels.names, 0) + 1, np.uint16)
     for label, name in labels.names.items():
-        table[label] = numbers.get(canonical_name(name), 0)
+        names = (canonical_name(name), *wholes_of(name))
+        table[label] = next((numbers[each] for each in names if each in numbers), 0)
     return table[labels.voxels]
 
 

@@ -1,7 +1,7 @@
 """segment: scans in, label maps on the scans' own grids out.
 
 The model is loaded once for any number of scans. The encoder runs once per window and every decoder
-reads the same features; where packs meet, `merge` decides.
+reads the same features; where packs meet, a merge rule decides.
 """
 
 from __future__ import annotations
@@ -9,21 +9,47 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
+from continual_segment.body_parts import BodyPartRegressor
 from continual_segment.data.prepare import prepare_scan
 from continual_segment.data.prepared import normalise
 from continual_segment.data.resample import resample_labels, resample_scan
 from continual_segment.errors import ContinualSegmentError, ModelError, ScanError
-from continual_segment.files import FORMATS, is_scan_file, name_of_scan, read_scan, write_labels, write_scan
+from continual_segment.files import (
+    FORMATS,
+    is_scan_file,
+    name_of_scan,
+    read_scan,
+    write_json,
+    write_labels,
+    write_scan,
+)
 from continual_segment.model import Model, OrganPack
-from continual_segment.organs import Organ, canonical_name
-from continual_segment.segmentation.merge import Merge, highest_probability
-from continual_segment.segmentation.slabs import PackDecoder, count_windows, segment_slabs
+from continual_segment.organs import LAST_HASHED_ID, Organ, canonical_name, owned_wholes
+from continual_segment.segmentation.answers import Voice
+from continual_segment.segmentation.explain import (
+    Explained,
+    disagreement,
+    measure_quality,
+    nearest,
+    packs_on_grid,
+)
+from continual_segment.segmentation.merge import RULES, Merge, MergeRule
+from continual_segment.segmentation.nested import Nesting, layers, merge
+from continual_segment.segmentation.slabs import (
+    Doubt,
+    Known,
+    MergedScan,
+    PackDecoder,
+    count_windows,
+    segment_slabs,
+)
 from continual_segment.volume import Grid, LabelMap, Volume
 
 log = logging.getLogger(__name__)
@@ -31,8 +57,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SegmentConfig:
-    """How scans are cut and where they are computed."""
+    """How scans are cut, how packs are merged, and where all of it is computed."""
 
+    merge: MergeRule = "probability"
+    """Who wins a voxel that several packs claim; segmentation/merge.py explains the rules."""
+    nested: bool = False
+    """Whether an organ and its parts, such as the aorta and its arch, share voxels instead of competing."""
+    skip_below: float = 0.0
+    """A pack is not run on windows whose body parts it covers to at most this share of its best part."""
     overlap: float = 0.5
     """Share of a window that its neighbour covers too."""
     windows_at_once: int = 2
@@ -48,6 +80,10 @@ class SegmentConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.overlap < 1:
             raise ValueError(f"overlap is a share from 0 to below 1, not {self.overlap}.")
+        if self.merge not in RULES:
+            raise ValueError(f"merge is one of {', '.join(RULES)}, not {self.merge!r}.")
+        if not 0 <= self.skip_below < 1:
+            raise ValueError(f"skip_below is a share from 0 to below 1, not {self.skip_below}.")
         if self.windows_at_once < 1:
             raise ValueError(f"windows_at_once is at least 1, not {self.windows_at_once}.")
 
@@ -65,56 +101,117 @@ class Segmenter:
         """`organs` and `packs` restrict what is looked for; packs without any such organ are not run."""
         self.config = config or SegmentConfig()
         self.prepare, self.window = model.prepare, model.window
-        chosen = [model.pack(name) for name in (model.pack_names if packs is None else packs)]
+        names = sorted(model.pack_names if packs is None else packs)
+        chosen = [model.pack(name) for name in names]
         self.organs = wanted_organs(model.folder, chosen, organs)
         ids = {organ.id for organ in self.organs}
+        chosen = [pack for pack in chosen if ids & {organ.id for organ in pack.organs}]
         device = torch.device(self.config.device)
         self.encoder = model.load_encoder().to(device)
-        self.packs = [
-            PackDecoder(pack.decoder(), [organ.id for organ in pack.organs], device)
-            for pack in chosen
-            if ids & {organ.id for organ in pack.organs}
-        ]
+        self.packs = [pack_decoder(pack, device) for pack in chosen]
+        self.nesting = Nesting(owned_wholes({organ for pack in chosen for organ in pack.organs}))
         if self.config.compile:
             self.encoder.compile()
             for pack in self.packs:
                 pack.decoder.compile()
 
-    def __call__(self, scan: Volume, title: str = "segmenting") -> tuple[LabelMap, Volume]:
-        """Labels and scores (the winner's probability) on the scan's grid."""
-        return self.by_rules(scan, [highest_probability], title)[0]
+    @property
+    def rule(self) -> Merge:
+        """The merge rule of the config, nested organs as it says."""
+        nesting = self.nesting if self.config.nested else None
+        return partial(merge, RULES[self.config.merge], nesting=nesting)
+
+    def __call__(
+        self, scan: Volume, title: str = "segmenting", known: Known | None = None
+    ) -> tuple[LabelMap, Volume]:
+        """Labels and scores (how sure the winner is) on the scan's grid.
+
+        `known` tells body part and disease of the scan's own slices and voxels, as far as they are known.
+        """
+        return self.by_rules(scan, [self.rule], title, known)[0]
 
     def by_rules(
-        self, scan: Volume, merges: Sequence[Merge], title: str = "segmenting"
+        self, scan: Volume, merges: Sequence[Merge], title: str = "segmenting", known: Known | None = None
     ) -> list[tuple[LabelMap, Volume]]:
         """Labels and scores by each merge rule, for one run of the networks."""
         prepared = prepare_scan(scan, self.prepare)
+        results = self._run(prepared, merges, title, known)
+        return [self._on_grid_of(scan, prepared.grid, result) for result in results]
+
+    def explained(self, scan: Volume, title: str = "segmenting", known: Known | None = None) -> Explained:
+        """Labels and scores, and why they are so."""
+        prepared = prepare_scan(scan, self.prepare)
+        doubt = partial(disagreement, nesting=self.nesting)
+        (found,) = self._run(prepared, [self.rule], title, known, doubt)
+        labels, scores = self._on_grid_of(scan, prepared.grid, found)
+        names = {number: pack.voice.name for number, pack in enumerate(self.packs, start=1)}
+        return Explained(
+            labels,
+            scores,
+            packs_on_grid(found, labels, names),
+            measure_quality(found, labels, names),
+            self.config.merge,
+        )
+
+    def _run(
+        self,
+        prepared: Volume,
+        merges: Sequence[Merge],
+        title: str,
+        known: Known | None,
+        doubt: Doubt | None = None,
+    ) -> list[MergedScan]:
         voxels = normalise(prepared.voxels, self.prepare.window_hu)
-        overlap = self.config.overlap
-        windows = count_windows(voxels.shape, self.window, overlap)
-        with tqdm(
-            total=windows, desc=title, unit="window", disable=not self.config.progress, leave=False
-        ) as bar:
-            results = segment_slabs(
+        config = self.config
+        windows = count_windows(voxels.shape, self.window, config.overlap)
+        with tqdm(total=windows, desc=title, unit="window", disable=not config.progress, leave=False) as bar:
+            return segment_slabs(
                 voxels,
                 self.encoder,
                 self.packs,
                 self.window,
-                overlap,
+                config.overlap,
                 merges,
-                self.config.windows_at_once,
+                config.windows_at_once,
                 bar.update,
+                None if known is None else known_on(known, prepared.grid),
+                config.skip_below,
+                doubt,
             )
-        return [self._on_grid_of(scan, prepared.grid, *result) for result in results]
 
-    def _on_grid_of(
-        self, scan: Volume, grid: Grid, organs: np.ndarray, scores: np.ndarray
-    ) -> tuple[LabelMap, Volume]:
-        unwanted = ~np.isin(organs, [organ.id for organ in self.organs])
-        organs[unwanted] = scores[unwanted] = 0  # a pack may know more organs than were asked for
+    def _on_grid_of(self, scan: Volume, grid: Grid, found: MergedScan) -> tuple[LabelMap, Volume]:
+        wanted = self._wanted[found.organ]  # a pack may know more organs than were asked for
+        found.organ[:] = wanted
+        found.score[wanted == 0] = 0
         names = {organ.id: organ.name for organ in self.organs}
-        labels = resample_labels(LabelMap(organs, grid, names), scan.grid)
-        return labels, resample_scan(Volume(scores.astype(np.float32), grid), scan.grid)
+        labels = resample_labels(LabelMap(found.organ, grid, names), scan.grid)
+        return labels, resample_scan(Volume(found.score.astype(np.float32), grid), scan.grid)
+
+    @cached_property
+    def _wanted(self) -> np.ndarray:
+        """Organ id -> the organ asked for that it is, or 0; nested organs count as the whole they are in."""
+        asked = {organ.id for organ in self.organs}
+        table = np.zeros(LAST_HASHED_ID + 1, np.uint16)
+        for organ in {int(organ) for pack in self.packs for organ in pack.organ_ids}:
+            chain = self.nesting.chain(organ) if self.config.nested else [organ]
+            table[organ] = next((each for each in reversed(chain) if each in asked), 0)
+        return table
+
+
+def pack_decoder(pack: OrganPack, device: torch.device) -> PackDecoder:
+    """A pack ready to run."""
+    voice = Voice(pack.name, pack.fingerprint, pack.coverage, anomaly_aware=bool(pack.anomalies))
+    return PackDecoder(pack.decoder(), [organ.id for organ in pack.organs], device, voice)
+
+
+def known_on(known: Known, grid: Grid) -> Known:
+    """What is known of a scan, on its prepared grid."""
+    part, anomaly = known.body_part, known.anomaly
+    if part is not None:
+        part = nearest(np.asarray(part), (grid.shape[0],))
+    if anomaly is not None:
+        anomaly = resample_scan(Volume(anomaly, grid), grid).voxels.clip(0, 1)
+    return Known(part, anomaly)
 
 
 def wanted_organs(folder: Path, packs: Sequence[OrganPack], names: Sequence[str] | None) -> list[Organ]:
@@ -139,37 +236,62 @@ def segment(
     organs: Sequence[str] | None = None,
     config: SegmentConfig | None = None,
     scores: bool = False,
+    explain: bool = False,
+    body_parts: Path | None = None,
 ) -> dict[str, str]:
     """Segment a scan, or every scan of a folder, into `output`; return the failures, scan -> sentence.
 
-    A scan becomes `output` itself where that names a NIfTI file, else `output`/<case>.nii.gz.
+    A scan becomes `output` itself where that names a NIfTI file, else `output`/<case>.nii.gz. `explain` adds
+    scores, winning packs, the quality of every organ and, of nested organs, the layers. `body_parts` is a
+    file with a regressor that tells the body part of every slice.
     """
     model = model if isinstance(model, Model) else Model.open(model)
     jobs = dict(list_jobs(source, output))
     refuse_shared_targets(jobs)
     segmenter = Segmenter(model, organs, config=config)
+    regressor = BodyPartRegressor.read(body_parts) if body_parts else None
     failures = {}
-    for scan, target in jobs.items():
+    for path, target in jobs.items():
         try:
-            labels, score = segmenter(read_scan(scan), title=case_of(scan))
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_labels(target, labels)
+            scan = read_scan(path)
+            known = Known(regressor.regions(scan).body_part) if regressor else None
+            if explain:
+                write_explained(target, segmenter.explained(scan, case_of(path), known))
+                continue
+            labels, score = segmenter(scan, case_of(path), known)
+            write_labels(made(target), labels)
             if scores:
-                score_path(target).parent.mkdir(exist_ok=True)
-                write_scan(score_path(target), score)
+                write_scan(made(beside(target, "scores")), score)
         except (
             ContinualSegmentError,
             OSError,
             MemoryError,
         ) as error:  # one bad scan must not stop a night's batch
-            failures[str(scan)] = str(error)
+            failures[str(path)] = str(error)
             log.error("%s", error)
     return failures
 
 
-def score_path(labels: Path) -> Path:
+def write_explained(target: Path, found: Explained) -> None:
+    """The label map and, in folders beside it, the reasons."""
+    write_labels(made(target), found.labels)
+    write_scan(made(beside(target, "scores")), found.scores)
+    write_labels(made(beside(target, "packs")), found.packs)
+    write_json(made(beside(target, "quality", ".json")), found.as_data())
+    divided = layers(found.labels)
+    for number, layer in enumerate(divided if len(divided) > 1 else []):
+        write_labels(made(beside(target, "layers", f"_{number}.nii.gz")), layer)
+
+
+def beside(labels: Path, kind: str, ending: str = ".nii.gz") -> Path:
     """In a folder of its own, so that a folder of label maps holds nothing else."""
-    return labels.parent / "scores" / f"{name_of_scan(labels)}.nii.gz"
+    return labels.parent / kind / f"{name_of_scan(labels)}{ending}"
+
+
+def made(path: Path) -> Path:
+    """The path, its folder there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def list_jobs(source: Path, output: Path) -> Iterator[tuple[Path, Path]]:

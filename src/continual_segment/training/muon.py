@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from continual_segment.networks.blocks import ConvBlock
+from continual_segment.networks.slice_scorer import SliceScorer
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of a quintic that drives singular values towards 1 within five rounds."""
@@ -75,8 +76,6 @@ def orthogonalise(matrix: Tensor, rounds: int = 5) -> Tensor:
 
 def hidden_convolutions(module: nn.Module) -> list[Tensor]:
     """Weights that change between two sets of features: no image enters and no class leaves there."""
-    return [
-        block.conv.weight
-        for block in module.modules()
-        if isinstance(block, ConvBlock) and block.conv.in_channels > 1 and block.conv.weight.requires_grad
-    ]
+    blocks = [block.conv for block in module.modules() if isinstance(block, ConvBlock)]
+    scorer = [conv for net in module.modules() if isinstance(net, SliceScorer) for conv in net.hidden]
+    return [conv.weight for conv in (*blocks, *scorer) if conv.in_channels > 1 and conv.weight.requires_grad]

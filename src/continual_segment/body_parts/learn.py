@@ -1,0 +1,172 @@
+"""learn_body_parts: unlabelled scans become a regressor; vertebra labels, where there are any, calibrate it.
+
+The network learns from the order of slices and their distances alone. What its scores mean is read
+afterwards from scans with vertebra labels: the score of every lower end-plate, the median over scans.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from continual_segment import __version__
+from continual_segment.body_parts.loss import distance_loss, offset_loss, order_loss, sigmoid_loss
+from continual_segment.body_parts.regions import Calibration, RegionConfig, rise_per_mm, smoothed
+from continual_segment.body_parts.regressor import BodyPartRegressor, score_slices
+from continual_segment.body_parts.slices import RowConfig, SliceRows, SliceView, Thumbnails, make_thumbnails
+from continual_segment.body_parts.spine import vertebra_bottoms
+from continual_segment.data.prepared import PreparedCase, PreparedDataset
+from continual_segment.model.fingerprint import fingerprint_data
+from continual_segment.networks.slice_scorer import SliceScorer
+from continual_segment.training import TrainConfig, train
+from continual_segment.volume import LabelMap, Volume
+
+log = logging.getLogger(__name__)
+
+PairLoss = Literal["offset", "sigmoid"]
+PAIR_LOSSES: dict[PairLoss, Callable[[Tensor, Tensor], Tensor]] = {
+    "offset": offset_loss,
+    "sigmoid": sigmoid_loss,
+}
+
+
+@dataclass(frozen=True)
+class BodyPartConfig:
+    """Everything the regressor depends on besides its scans."""
+
+    view: SliceView = field(default_factory=SliceView)
+    rows: RowConfig = field(default_factory=RowConfig)
+    train: TrainConfig = field(
+        default_factory=lambda: TrainConfig(
+            iterations=1000,
+            optimiser="muon",
+            learning_rate=5e-3,
+            weight_decay=1e-4,
+            validation_batches=0,
+            report_every=100,
+        )
+    )
+    loss: PairLoss = "offset"
+    """Of pairs of slices: offset (ours) or sigmoid (DKFZ's)."""
+    order_weight: float = 0.0
+    """Of the order loss beside it."""
+    distance_weight: float = 0.0
+    """Of the distance loss beside it."""
+    scans: int = 400
+    """Of each dataset, at most: their thumbnails stay in memory."""
+
+
+def learn_body_parts(
+    datasets: Sequence[PreparedDataset], config: BodyPartConfig, folder: Path
+) -> BodyPartRegressor:
+    """Train on the training scans of prepared datasets. `folder` keeps checkpoint, log and curves.
+
+    A stopped run goes on where it was. Without any vertebra label all regions will be unknown.
+    """
+    torch.manual_seed(config.train.seed)
+    network = SliceScorer().to(config.train.device)
+    cases = [case for dataset in datasets for case in training_cases(dataset, config.scans)]
+    scans = [make_thumbnails(scan_of(case), config.view) for case in cases]
+
+    def loss_of(images: Tensor, heights_mm: Tensor) -> Tensor:
+        scores = network(images.flatten(0, 1)[:, None]).view(heights_mm.shape)
+        loss = PAIR_LOSSES[config.loss](scores, heights_mm)
+        if config.order_weight:
+            loss = loss + config.order_weight * order_loss(scores)
+        if config.distance_weight:
+            loss = loss + config.distance_weight * distance_loss(scores)
+        return loss
+
+    train(
+        network,
+        loss_of,
+        SliceRows(scans, config.rows, config.train.seed, config.train.iterations),
+        config.train,
+        folder,
+        signature=fingerprint_data(
+            {
+                "data": [dataset.fingerprint for dataset in datasets],
+                "view": asdict(config.view),
+                "rows": asdict(config.rows),
+                "train": config.train.settings,
+                "loss": [config.loss, config.order_weight, config.distance_weight, config.scans],
+            }
+        ),
+        title="learning body parts",
+    )
+    network.cpu().eval()
+    labelled = [labels for dataset in datasets for labels in labels_of(dataset, config.scans)]
+    return BodyPartRegressor(
+        {name: tensor.detach().clone() for name, tensor in network.state_dict().items()},
+        config.view,
+        calibrate(network, scans, labelled),
+        training_card(datasets, config, len(scans)),
+    )
+
+
+def training_cases(dataset: PreparedDataset, at_most: int) -> list[PreparedCase]:
+    """Cases of the training split, spread evenly where there are too many."""
+    names = dataset.case_names("train")
+    chosen = np.unique(np.linspace(0, len(names) - 1, min(at_most, len(names))).astype(int))
+    return [dataset.case(names[index]) for index in chosen]
+
+
+def scan_of(case: PreparedCase) -> Volume:
+    return Volume(np.asarray(case.scan[:]), case.grid)
+
+
+def labels_of(dataset: PreparedDataset, at_most: int) -> Iterator[LabelMap | None]:
+    """The labels of the training cases; None for each where the dataset labels no vertebra."""
+    names = {number: organ.name for number, organ in enumerate(dataset.organs, start=1)}
+    spine = any(name.startswith("vertebrae_") for name in names.values())
+    for case in training_cases(dataset, at_most):
+        yield LabelMap(np.asarray(case.labels[:]), case.grid, names) if spine else None
+
+
+def calibrate(
+    network: SliceScorer, scans: Sequence[Thumbnails], labelled: Sequence[LabelMap | None]
+) -> Calibration:
+    """What the network's scores mean: those of landmarks, their usual rise, the range seen in training."""
+    landmarks: dict[str, list[float]] = defaultdict(list)
+    slopes, all_scores = [], []
+    smooth_mm = RegionConfig().smooth_mm
+    for scan, labels in zip(scans, labelled, strict=True):
+        inside = np.flatnonzero(scan.body)
+        if len(inside) < 3:
+            continue
+        scores = smoothed(score_slices(network, scan.images())[inside], smooth_mm / scan.slice_mm)
+        all_scores.append(scores)
+        slopes.append(rise_per_mm(scores, inside * scan.slice_mm))
+        if labels is None:
+            continue
+        for name, height in vertebra_bottoms(labels).items():
+            at = (height + 0.5) * labels.grid.spacing_mm[0] / scan.slice_mm - 0.5  # in thumbnails
+            if inside[0] <= at <= inside[-1]:
+                landmarks[name].append(float(np.interp(at, inside, scores)))
+    lowest, highest = np.percentile(np.concatenate(all_scores), [0.1, 99.9])
+    return Calibration(
+        {name: float(np.median(found)) for name, found in landmarks.items()},
+        float(np.median(slopes)),
+        float(lowest),
+        float(highest),
+    )
+
+
+def training_card(datasets: Sequence[PreparedDataset], config: BodyPartConfig, scans: int) -> dict[str, Any]:
+    """How a regressor came to be; nothing in it points to a patient."""
+    return {
+        "version": __version__,
+        "torch": torch.__version__,
+        "datasets": [dataset.name for dataset in datasets],
+        "scans": scans,
+        "rows": asdict(config.rows),
+        "train": config.train.settings,
+    }

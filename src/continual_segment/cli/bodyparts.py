@@ -1,0 +1,109 @@
+"""`conseg bodyparts`: which slices of a scan lie in which part of the body."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from continual_segment.cli.options import add_device, check_device
+
+if TYPE_CHECKING:
+    from continual_segment.body_parts import Regions
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser(
+        "bodyparts",
+        help="tell hip and thigh, abdomen, chest, head and neck apart in a scan",
+        description="Print the slices of every body part in a scan: hip_thigh, abdomen, chest and head_neck, "
+        "which meet at the lower end-plates of L5, T11 and T2. Where the scan is too short, its slices lie "
+        "too far apart or it does not look like a body, the answer is unknown. With --learn, make the "
+        "regressor that tells them: from the scans of prepared datasets alone, in minutes on one core; "
+        "vertebra labels, where a dataset has them, only say what its scores mean.",
+        epilog="Examples: conseg bodyparts scan.nii.gz -m body_parts.safetensors; "
+        "conseg bodyparts PREPARED --learn -m body_parts.safetensors",
+    )
+    parser.add_argument(
+        "source", type=Path, nargs="+", metavar="SCAN", help="NIfTI files; with --learn, prepared datasets"
+    )
+    parser.add_argument(
+        "-m",
+        "--model",
+        type=Path,
+        required=True,
+        metavar="MODEL_OR_FILE",
+        help="a model folder with body_parts.safetensors in it, or such a file",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--learn", action="store_true", help="make the file instead of reading it")
+    parser.add_argument("--iterations", type=int, metavar="N", help="with --learn: updates (default: 1000)")
+    parser.add_argument("--seed", type=int, metavar="S", help="with --learn (default: 0)")
+    add_device(parser, default="cpu")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    return run_learn(args) if args.learn else run_show(args)
+
+
+def run_show(args: argparse.Namespace) -> int:
+    import json
+
+    from continual_segment.body_parts import BodyPartRegressor
+    from continual_segment.files import read_scan
+
+    regressor = BodyPartRegressor.read(args.model)
+    found = {str(path): regressor.regions(read_scan(path)) for path in args.source}
+    if args.json:
+        print(json.dumps({path: regions.as_data() for path, regions in found.items()}, indent=1))
+        return 0
+    for path, regions in found.items():
+        print("\n".join([path, *lines(regions)]))
+    return 0
+
+
+def lines(regions: Regions) -> list[str]:
+    """The body parts of a scan, head first, with slices and millimetres along the patient."""
+    from continual_segment.body_parts.regions import height_mm
+
+    told = []
+    for name, (first, end) in reversed(regions.slices.items()):
+        low, high = sorted(height_mm(regions.grid, edge - 0.5) for edge in (first, end))
+        told.append(f"  {name:<10} slices {first:>4} to {end - 1:<4} z {low:8.1f} to {high:8.1f} mm")
+    unknown = int((regions.body_part < 0).sum())
+    if unknown:
+        told.append(f"  {'unknown':<10} {unknown} of {len(regions.body_part)} slices")
+    if regions.reversed:
+        told.append("  The slices run from head to foot.")
+    return [*told, *(f"  {reason}" for reason in regions.reasons)]
+
+
+def run_learn(args: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    from continual_segment.body_parts import BodyPartConfig, learn_body_parts
+    from continual_segment.body_parts.regressor import FILE
+    from continual_segment.data.prepared import PreparedDataset
+    from continual_segment.errors import ConfigError, ModelError
+
+    target = args.model / FILE if args.model.is_dir() else args.model
+    if target.exists():
+        raise ModelError(f"{target} exists already. Choose another name, or delete it.")
+    names = ("iterations", "seed", "device")
+    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    config = BodyPartConfig()
+    try:
+        config = replace(config, train=replace(config.train, **given))
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    check_device(config.train.device)
+    datasets = [PreparedDataset.open(path) for path in args.source]
+    folder = target.with_name(f"{target.name}.run")
+    regressor = learn_body_parts(datasets, config, folder)
+    regressor.write(target)
+    (folder / "checkpoint.pt").unlink(missing_ok=True)  # the file holds all of it now
+    if not regressor.calibration.complete:
+        print("No vertebra labels were found: scores mean nothing yet, and every answer will be unknown.")
+    print(f"Wrote {target}; log and curves are in {folder}.")
+    return 0

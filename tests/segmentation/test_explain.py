@@ -1,0 +1,85 @@
+"""Reasons for a label map."""
+
+import numpy as np
+import pytest
+import torch
+
+from continual_segment.segmentation.answers import Answer, Decision, Voice
+from continual_segment.segmentation.explain import (
+    binary_entropy_bits,
+    disagreement,
+    measure_quality,
+    packs_on_grid,
+    touched_faces,
+)
+from continual_segment.segmentation.nested import Nesting
+from continual_segment.segmentation.slabs import MergedScan
+from continual_segment.volume import Grid, LabelMap
+
+
+def answer(organ_ids, *channels):
+    sums = torch.tensor(channels)[:, None, None]
+    ids = torch.tensor([0, *organ_ids], dtype=torch.int32)
+    return Answer(Voice(), ids, sums, torch.ones(sums.shape[1:]))
+
+
+def contested(organ, winner, *answers, nesting=None):
+    decision = Decision(
+        torch.tensor([[organ]], dtype=torch.int32), torch.ones(1, 1, len(organ)), torch.tensor([[winner]])
+    )
+    return disagreement(answers, decision, nesting or Nesting({})).flatten().tolist()
+
+
+def test_packs_disagree_where_one_names_another_organ_or_misses_one_it_knows():
+    knows = answer([5], [0.1, 0.9, 0.9, 0.1], [0.9, 0.1, 0.1, 0.9])  # sees 5, nothing, nothing, 5
+    other = answer([6], [0.9, 0.9, 0.9, 0.1], [0.1, 0.1, 0.1, 0.9])  # sees 6 in the last
+    third = answer([5, 6], [0.1, 0.1, 1.0, 0.1], [0.9, 0.9, 0.0, 0.9], [0.0, 0.0, 0.0, 0.0])
+    assert contested([5, 5, 0, 5], [0, 2, -1, 0], knows, other, third) == [False, True, False, True]
+
+
+def test_a_whole_and_its_part_do_not_disagree():
+    whole, part = answer([7], [0.1], [0.9]), answer([8], [0.1], [0.9])
+    assert contested([8], [1], whole, part) == [True]
+    assert contested([8], [1], whole, part, nesting=Nesting({8: 7})) == [False]
+    assert contested([7], [0], whole, part, nesting=Nesting({8: 7})) == [False]
+
+
+def test_quality_counts_voxels_of_the_organ_alone():
+    organ = np.array([[[5, 5, 5, 6, 0]]], np.uint16)
+    found = MergedScan(
+        organ,
+        np.array([[[1.0, 0.5, 0.75, 1.0, 0.0]]], np.float16),
+        np.array([[[1, 1, 2, 2, 0]]], np.uint8),
+        np.array([[[False, True, False, True, False]]]),
+    )
+    labels = LabelMap(organ, Grid((1, 1, 5), np.diag([10.0, 10.0, 10.0, 1.0])), {5: "liver", 6: "spleen"})
+    liver, spleen = measure_quality(found, labels, {1: "a", 2: "b"})
+    assert (liver.organ, spleen.organ) == ("liver", "spleen")
+    assert liver.volume_ml == 3.0
+    assert liver.mean_score == 0.75
+    assert liver.mean_entropy_bits == pytest.approx((0 + 1 + 0.8113) / 3, abs=1e-3)
+    assert liver.contested_share == pytest.approx(1 / 3, abs=1e-4)
+    assert liver.packs == {"a": 0.6667, "b": 0.3333}
+    assert spleen.contested_share == 1.0
+    assert "left" in liver.touches_edge
+    assert "left" not in spleen.touches_edge
+
+
+def test_an_organ_that_reaches_the_last_slice_is_told():
+    voxels = np.zeros((3, 4, 5), bool)
+    voxels[1, 2, 2] = True
+    assert touched_faces(voxels) == []
+    voxels[2, 2, 2] = voxels[1, 0, 2] = True
+    assert touched_faces(voxels) == ["top", "back"]
+
+
+def test_a_toss_up_has_one_bit_and_certainty_none():
+    assert binary_entropy_bits(np.array([0.5, 0.0, 1.0])) == pytest.approx([1, 0, 0], abs=1e-4)
+
+
+def test_every_labelled_voxel_has_a_pack_also_on_a_finer_grid():
+    found = MergedScan(
+        np.array([[[5, 6]]], np.uint16), np.ones((1, 1, 2), np.float16), np.array([[[1, 2]]], np.uint8)
+    )
+    fine = LabelMap(np.array([[[5, 5, 5, 6, 0]]], np.uint16), Grid((1, 1, 5), np.eye(4)), {5: "a", 6: "b"})
+    assert packs_on_grid(found, fine, {1: "x", 2: "y"}).voxels.ravel().tolist() == [1, 1, 1, 2, 0]
