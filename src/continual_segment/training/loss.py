@@ -6,14 +6,15 @@ comes from the probability each voxel gives its own label, so no one-hot volume 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 DiceClasses = Literal["all", "present"]
+Output = TypeVar("Output")
 SMOOTH = 1e-5  # keeps Dice of a class that is absent and not predicted away from 0 / 0
 
 
@@ -29,7 +30,7 @@ def dice_and_cross_entropy(
     classes.
     """
     batch, classes = logits.shape[:2]
-    log_probability = logits.float().log_softmax(dim=1).reshape(batch, classes, -1)
+    log_probability = precise(logits).log_softmax(dim=1).reshape(batch, classes, -1)
     labels = labels.reshape(batch, -1)
     log_own = log_probability.gather(1, labels[:, None])[:, 0]  # what each voxel gives its true class
     predicted = log_probability.exp().sum(dim=2)
@@ -47,17 +48,29 @@ def dice_and_cross_entropy(
 def supervised_loss(
     outputs: Sequence[Tensor], labels: Tensor, dice_over: DiceClasses = "all", balance: float = 0.0
 ) -> Tensor:
-    """The loss of all of a decoder's outputs, finest first; each coarser one counts half the one before.
+    """The segmentation loss of all of a decoder's outputs, finest first."""
+    return over_outputs(
+        outputs,
+        lambda output: dice_and_cross_entropy(
+            output, shrink_labels(labels, output.shape[2:]), dice_over, balance
+        ),
+    )
+
+
+def over_outputs(outputs: Sequence[Output], loss_of: Callable[[Output], Tensor]) -> Tensor:
+    """A loss of each of a decoder's outputs, finest first; each coarser one counts half the one before.
 
     The coarsest is left out, as in nnU-Net: small organs have vanished from its labels.
     """
     used = outputs[:-1] if len(outputs) > 1 else outputs
     weights = [0.5**level for level in range(len(used))]
-    losses = [
-        weight * dice_and_cross_entropy(output, shrink_labels(labels, output.shape[2:]), dice_over, balance)
-        for weight, output in zip(weights, used, strict=True)
-    ]
+    losses = [weight * loss_of(output) for weight, output in zip(weights, used, strict=True)]
     return torch.stack(losses).sum() / sum(weights)
+
+
+def precise(logits: Tensor) -> Tensor:
+    """At least single precision: sums over many classes lose the small ones in less."""
+    return logits if logits.dtype == torch.float64 else logits.float()
 
 
 def shrink_labels(labels: Tensor, size: Sequence[int]) -> Tensor:

@@ -1,0 +1,81 @@
+"""Losses that know what background hides (MiB, Cermelli et al., CVPR 2020).
+
+The probability of "background" in a label is that of background or any organ the dataset does not label.
+Logits of such a group join by log-sum-exp; a softmax over the joined logits then gives the sums of the
+probabilities exactly, with no logarithm of a sum of small numbers. So nnU-Net's loss on joined logits is the
+unbiased cross-entropy plus Dice over the labelled organs alone, and none of it needs a loss of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from continual_segment.baselines.classes import StepClasses
+from continual_segment.networks import Decoder
+from continual_segment.training.loss import precise
+
+OverlapForm = Literal["merged", "literal"]
+
+
+def joined(logits: Tensor, background: Sequence[int], kept: Sequence[int]) -> Tensor:
+    """Logits (batch, class, ...) with some channels joined to one background, followed by the kept ones."""
+    logits = precise(logits)
+    return torch.cat((logits[:, list(background)].logsumexp(1, keepdim=True), logits[:, list(kept)]), dim=1)
+
+
+def labelled_logits(logits: Tensor, classes: StepClasses) -> Tensor:
+    """The student's logits as the dataset sees them: its labels, and background for all else."""
+    return joined(logits, classes.background_of_labels, classes.labelled)
+
+
+def distillation(
+    student: Tensor,
+    teacher: Tensor,
+    classes: StepClasses,
+    overlap: OverlapForm = "merged",
+    mean_over_classes: bool = True,
+) -> Tensor:
+    """Unbiased distillation: cross-entropy of the teacher's answer and the student's, both in old classes.
+
+    The student's background is joined with all labelled organs, the teacher's with those of them it knows.
+    The form "literal" is the printed formula, which drops the teacher's probability of shared organs: it then
+    raises other old organs inside them. `mean_over_classes` divides by the number of classes, as the
+    published code does.
+    """
+    old = classes.old_only
+    answer = joined(student, classes.background_of_student, old).log_softmax(1)
+    if overlap == "merged":
+        target = joined(teacher, classes.background_of_teacher, old).softmax(1)
+    else:
+        target = precise(teacher).softmax(1)[:, [0, *old]]
+    loss = -(target * answer).sum(1).mean()
+    return loss / (len(old) + 1) if mean_over_classes else loss
+
+
+@torch.no_grad()
+def grown(decoder: Decoder, new: int) -> Decoder:
+    """The decoder with so many new classes, which share the background's probability at first.
+
+    Old organs keep their probability to the last voxel; background and the new organs have equal shares of
+    what background had. With no new class, a copy.
+    """
+    larger = Decoder(decoder.network, decoder.plan, decoder.organs + new)
+    state = decoder.state_dict()
+    for name, tensor in larger.state_dict().items():
+        if name.startswith("seg_layers."):
+            background = state[name][:1]
+            tensor.copy_(torch.cat((state[name], background.repeat(new, *(1,) * (tensor.ndim - 1)))))
+        else:
+            tensor.copy_(state[name])
+    if new:
+        for head in larger.seg_layers:
+            assert isinstance(head, nn.Conv3d)
+            assert head.bias is not None
+            for channel in (0, *range(decoder.organs + 1, larger.organs + 1)):
+                head.bias[channel] -= log(new + 1)
+    return larger

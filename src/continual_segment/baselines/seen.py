@@ -1,0 +1,38 @@
+"""What student and teacher make of one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from continual_segment.networks.segmentation_network import SegmentationNetwork
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """One pass of both networks over the same augmented patches."""
+
+    features: Sequence[Tensor]
+    """Of the student's encoder, finest first."""
+    outputs: Sequence[Tensor]
+    """Logits of the student, finest first."""
+    taught: Sequence[Tensor]
+    """Logits of the teacher."""
+
+    @property
+    def pairs(self) -> list[tuple[Tensor, Tensor]]:
+        return list(zip(self.outputs, self.taught, strict=True))
+
+
+def see(
+    student: SegmentationNetwork, teacher: SegmentationNetwork, images: Tensor, one_encoder: bool = False
+) -> Seen:
+    """Run both; with `one_encoder`, which is frozen, it runs once."""
+    with torch.set_grad_enabled(not one_encoder):
+        features = student.encoder(images)
+    with torch.no_grad():
+        taught = teacher.decoder.forward_supervised(features if one_encoder else teacher.encoder(images))
+    return Seen(features, student.decoder.forward_supervised(features), taught)

@@ -1,0 +1,86 @@
+"""A convolution with an old, frozen branch and a new one that learns (RCIL).
+
+Both branches are added before the norm they share, so they merge exactly: a mean of two linear maps is the
+map with the mean of the weights. For the same reason one convolution with mixed weights does for both.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class TwoBranchConv(nn.Conv3d):
+    """Its own weights are the new branch; the old one lies in buffers, where no optimiser finds it.
+
+    While it trains, each output channel takes the old branch, the new one or their mean, a third of the time
+    each; else the mean. What is drawn follows from the seed and the number of the pass, which is part of the
+    state, so that a stopped run goes on with the same draws.
+    """
+
+    old_weight: Tensor
+    old_bias: Tensor
+    passes: Tensor
+
+    def __init__(self, conv: nn.Conv3d, seed: int = 0) -> None:
+        super().__init__(
+            conv.in_channels,
+            conv.out_channels,
+            conv.kernel_size,  # type: ignore[arg-type]
+            conv.stride,  # type: ignore[arg-type]
+            conv.padding,  # type: ignore[arg-type]
+            bias=True,
+        )
+        assert conv.bias is not None
+        self.seed = seed
+        self.register_buffer("old_weight", conv.weight.detach().clone())
+        self.register_buffer("old_bias", conv.bias.detach().clone())
+        self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
+        self.load_new(conv.weight, conv.bias)
+
+    @torch.no_grad()
+    def load_new(self, weight: Tensor, bias: Tensor) -> None:
+        """Let the new branch start from these weights."""
+        assert self.bias is not None
+        self.weight.copy_(weight)
+        self.bias.copy_(bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.conv3d(x, *self.mixed(self.shares()), self.stride, self.padding)  # type: ignore[arg-type]
+
+    def shares(self) -> Tensor:
+        """How much the old branch counts in every output channel."""
+        if not self.training:
+            return torch.full((self.out_channels,), 0.5, device=self.weight.device)
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + int(self.passes))
+        self.passes += 1
+        drawn = torch.rand(self.out_channels, generator=generator)
+        shares = torch.where(drawn < 0.33, 1.0, torch.where(drawn < 0.66, 0.0, 0.5))
+        return shares.to(self.weight.device)
+
+    def mixed(self, shares: Tensor) -> tuple[Tensor, Tensor]:
+        """Weight and bias of the one convolution that both branches amount to."""
+        assert self.bias is not None
+        share = shares.to(self.weight.dtype)
+        per_channel = share.reshape(-1, 1, 1, 1, 1)
+        return (
+            per_channel * self.old_weight + (1 - per_channel) * self.weight,
+            share * self.old_bias + (1 - share) * self.bias,
+        )
+
+    @torch.no_grad()
+    def merged(self) -> nn.Conv3d:
+        """The plain convolution that answers as this one does in evaluation."""
+        conv = nn.Conv3d(
+            self.in_channels,
+            self.out_channels,
+            self.kernel_size,  # type: ignore[arg-type]
+            self.stride,  # type: ignore[arg-type]
+            self.padding,  # type: ignore[arg-type]
+        )
+        weight, bias = self.mixed(torch.full((self.out_channels,), 0.5, device=self.weight.device))
+        conv.weight.copy_(weight)
+        assert conv.bias is not None
+        conv.bias.copy_(bias)
+        return conv
