@@ -19,11 +19,13 @@ MemoryKind = Literal["moving", "cumulative"]
 
 def class_means(features: Tensor, targets: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
     """Per class in the targets (batch, z, y, x) but background: its mean feature and the weight behind."""
-    size = features.shape[2:]
+    z, y, x = features.shape[2:]
     found = {}
     for channel in targets.unique().tolist():
         if channel > 0:
-            share = functional.adaptive_avg_pool3d((targets == channel)[:, None].to(features.dtype), size)
+            share = functional.adaptive_avg_pool3d(
+                (targets == channel)[:, None].to(features.dtype), (z, y, x)
+            )
             weight = share.sum()
             found[channel] = ((features * share).sum((0, 2, 3, 4)) / weight, weight.detach())
     return found

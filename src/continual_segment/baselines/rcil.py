@@ -114,7 +114,7 @@ def merge_branches(network: SegmentationNetwork) -> None:
 
 
 def new_branches(branches: dict[str, TwoBranchConv]) -> Memory:
-    found = {}
+    found: dict[str, Tensor] = {}
     for name, branch in branches.items():
         assert branch.bias is not None
         found |= {f"{name}.weight": branch.weight.detach(), f"{name}.bias": branch.bias.detach()}

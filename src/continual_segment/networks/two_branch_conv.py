@@ -47,7 +47,7 @@ class TwoBranchConv(nn.Conv3d):
         self.bias.copy_(bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional.conv3d(x, *self.mixed(self.shares()), self.stride, self.padding)  # type: ignore[arg-type]
+        return functional.conv3d(x, *self.mixed(self.shares()), self.stride, self.padding)
 
     def shares(self) -> Tensor:
         """How much the old branch counts in every output channel."""
