@@ -15,7 +15,7 @@ demo
 protocol
 viewer config
 evaluation
-learning baselines
+learning baselines clinic
 segmentation
 body_parts
 model training phantom continual_method
@@ -90,7 +90,11 @@ def module_name(path: Path) -> str:
 
 
 def test_only_files_opens_a_scan():
-    openers = {path for path in FILES if {"nibabel", "pydicom"} & outside_modules(path)}
+    openers = {
+        path
+        for path in FILES
+        if {"nibabel", "pydicom", "highdicom", "nrrd", "SimpleITK"} & outside_modules(path)
+    }
     assert {room_of(path) for path in openers} == {"files"}
 
 

@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from continual_segment.clinic import segment
 from continual_segment.data.raw import RawDataset
 from continual_segment.files import read_labels, read_scan
-from continual_segment.segmentation import SegmentConfig, segment
+from continual_segment.segmentation import SegmentConfig
 
 DATASET = Path(__file__).parents[2] / "shared" / "data" / "open-kbp" / "Dataset104_EsophagusTumour"
 

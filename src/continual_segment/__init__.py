@@ -17,6 +17,7 @@ _HOMES = {
     "LabelMap": "volume",
     "Model": "model",
     "OrganPack": "model",
+    "OutputConfig": "clinic",
     "PreparedDataset": "data.prepared",
     "RawDataset": "data.raw",
     "Segmenter": "segmentation",
@@ -25,7 +26,7 @@ _HOMES = {
     "learn": "learning",
     "load_preset": "config",
     "prepare": "data.prepare",
-    "segment": "segmentation",
+    "segment": "clinic",
     "verify": "model",
 }
 

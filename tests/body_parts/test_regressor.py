@@ -16,13 +16,14 @@ from continual_segment.body_parts.learn import scan_of
 from continual_segment.body_parts.regions import Calibration, rise_per_mm
 from continual_segment.body_parts.slices import RowConfig, SliceView
 from continual_segment.cli.main import main
+from continual_segment.clinic import segment
 from continual_segment.data.prepare import PrepareConfig, prepare
 from continual_segment.data.raw import RawDataset
 from continual_segment.errors import ModelError
 from continual_segment.files import write_scan
 from continual_segment.networks.slice_scorer import SliceScorer
 from continual_segment.phantom import write_phantom
-from continual_segment.segmentation import SegmentConfig, segment
+from continual_segment.segmentation import SegmentConfig
 from continual_segment.volume import Grid, Volume
 
 REAL = Path(__file__).parents[3] / "shared" / "data" / "open-kbp" / "Dataset104_EsophagusTumour"

@@ -179,7 +179,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_an_unknown_suffix_lists_the_known_ones(tmp_path):
-    assert ".nii.gz, .nii" in refused(tmp_path / "scan.mha")
+    assert ".nii.gz, .nii" in refused(tmp_path / "scan.mgz")
 
 
 @pytest.mark.parametrize("kept", [0.5, 0.9, -1])

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from continual_segment.cli.main import main
+from continual_segment.clinic import OutputConfig, segment
 from continual_segment.errors import ModelError, ScanError
 from continual_segment.files import read_labels, read_scan, write_scan
 from continual_segment.model import Model
 from continual_segment.organs import BODY_PARTS, UNKNOWN_PART, find_organ
-from continual_segment.segmentation import SegmentConfig, Segmenter, segment
+from continual_segment.segmentation import SegmentConfig, Segmenter
 from continual_segment.segmentation.answers import Voice
 from continual_segment.segmentation.merge import highest_probability, only
 from continual_segment.segmentation.nested import Nesting
@@ -160,7 +161,7 @@ def test_one_broken_scan_does_not_stop_the_others(scans, shared_model_folder, tm
 
 
 def test_scores_are_written_beside_the_labels(scan_path, model, tmp_path, everything):
-    segment(scan_path, model, tmp_path / "x.nii.gz", config=QUIET, scores=True)
+    segment(scan_path, model, tmp_path / "x.nii.gz", config=QUIET, outputs=OutputConfig(scores=True))
     scores = read_scan(tmp_path / "scores" / "x.nii.gz")
     np.testing.assert_allclose(scores.voxels, everything[1].voxels, atol=1e-6)
 

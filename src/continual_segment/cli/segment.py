@@ -1,4 +1,4 @@
-"""`conseg segment`: a scan or a folder of scans in, label maps out."""
+"""`conseg segment`: a scan, a DICOM series or a folder of them in, results out."""
 
 from __future__ import annotations
 
@@ -18,8 +18,14 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         epilog="Example: conseg segment scans/ -m mymodel -o results/ --organs liver,kidney_left",
     )
     parser.add_argument(
-        "source", type=Path, metavar="SCAN_OR_FOLDER", help="a NIfTI file, or a folder of them"
+        "source",
+        type=Path,
+        nargs="?",
+        metavar="SCAN_OR_FOLDER",
+        help="a NIfTI, NRRD or MetaImage file, a DICOM series as folder or zip, a folder of these, or a "
+        ".txt file with one path a line",
     )
+    parser.add_argument("-i", "--input", type=Path, metavar="SCAN_OR_FOLDER", help="the same, as an option")
     add_model(parser)
     parser.add_argument(
         "-o",
@@ -68,14 +74,25 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--compile", action="store_true", default=None, help="run networks through torch.compile"
     )
+    parser.add_argument(
+        "--series", metavar="NUMBER_OR_UID", help="which DICOM series, where several could be meant"
+    )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="segment what does not look like a CT, and interpolate over gaps of any length",
+    )
     add_device(parser, default="cpu")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
+    from continual_segment.clinic import OutputConfig, segment
     from continual_segment.errors import ConfigError
-    from continual_segment.segmentation import SegmentConfig, segment
+    from continual_segment.segmentation import SegmentConfig
 
+    if (args.source is None) == (args.input is None):
+        raise ConfigError("Name one scan or folder, either as first argument or after -i.")
     names = ("merge", "nested", "overlap", "compile", "device")
     try:
         config = SegmentConfig(
@@ -87,9 +104,9 @@ def run(args: argparse.Namespace) -> int:
     organs = (
         [name.strip() for name in args.organs.split(",") if name.strip()] if args.organs is not None else None
     )
-    failures = segment(
-        args.source, args.model, args.out, organs, config, args.scores, args.explain, args.body_parts
-    )
+    outputs = OutputConfig(args.scores, args.explain, args.series, args.force)
+    source = args.source or args.input
+    failures = segment(source, args.model, args.out, organs, config, outputs, args.body_parts)
     if failures:
         print(f"{len(failures)} failed:")
         for scan, sentence in failures.items():

@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,31 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
         _force_to_disk(path.parent)
     finally:
         _remove(unfinished)
+
+
+@contextmanager
+def staged(folder: Path | str) -> Iterator[Path]:
+    """A hidden folder whose files move to the same places in `folder` when the block ends without an error.
+
+    For results of several files: whatever goes wrong while they are made, none of them is seen.
+    """
+    folder = Path(folder)
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    stage = folder / f".unfinished-{secrets.token_hex(4)}"
+    try:
+        stage.mkdir()
+        yield stage
+        for path in sorted(path for path in stage.rglob("*") if path.is_file()):
+            target = folder / path.relative_to(stage)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
+        _force_to_disk(folder)
+    finally:
+        _remove(stage)
+        for each in new:  # made for this, and given up where nothing came of it
+            with suppress(OSError):
+                each.rmdir()
 
 
 def write_bytes(path: Path | str, data: bytes) -> None:

@@ -1,5 +1,5 @@
 """Segmentation: a scan and a model in, a label map on the scan's own grid out."""
 
-from continual_segment.segmentation.segment import SegmentConfig, Segmenter, segment
+from continual_segment.segmentation.segment import SegmentConfig, Segmenter
 
-__all__ = ["SegmentConfig", "Segmenter", "segment"]
+__all__ = ["SegmentConfig", "Segmenter"]

@@ -1,4 +1,4 @@
-"""segment: scans in, label maps on the scans' own grids out.
+"""Segmenter: a scan in, its label map on the scan's own grid out.
 
 The model is loaded once for any number of scans. The encoder runs once per window and every decoder
 reads the same features; where packs meet, a merge rule decides.
@@ -6,8 +6,7 @@ reads the same features; where packs meet, a merge rule decides.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,20 +15,10 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from continual_segment.body_parts import BodyPartRegressor
 from continual_segment.data.prepare import prepare_scan
 from continual_segment.data.prepared import normalise
 from continual_segment.data.resample import resample_labels, resample_scan
-from continual_segment.errors import ContinualSegmentError, ModelError, ScanError
-from continual_segment.files import (
-    FORMATS,
-    is_scan_file,
-    name_of_scan,
-    read_scan,
-    write_json,
-    write_labels,
-    write_scan,
-)
+from continual_segment.errors import ModelError
 from continual_segment.model import Model, OrganPack
 from continual_segment.organs import LAST_HASHED_ID, Organ, canonical_name, owned_wholes
 from continual_segment.segmentation.answers import Voice
@@ -41,7 +30,7 @@ from continual_segment.segmentation.explain import (
     packs_on_grid,
 )
 from continual_segment.segmentation.merge import RULES, Merge, MergeRule
-from continual_segment.segmentation.nested import Nesting, layers, merge
+from continual_segment.segmentation.nested import Nesting, merge
 from continual_segment.segmentation.slabs import (
     Doubt,
     Known,
@@ -51,8 +40,6 @@ from continual_segment.segmentation.slabs import (
     segment_slabs,
 )
 from continual_segment.volume import Grid, LabelMap, Volume
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -227,96 +214,3 @@ def wanted_organs(folder: Path, packs: Sequence[OrganPack], names: Sequence[str]
     if unknown := [given for name, given in wanted.items() if name not in known]:
         raise ModelError(f"{folder} does not know {', '.join(unknown)}. It knows {', '.join(sorted(known))}.")
     return sorted((known[name] for name in wanted), key=lambda organ: organ.id)
-
-
-def segment(
-    source: Path,
-    model: Path | Model,
-    output: Path,
-    organs: Sequence[str] | None = None,
-    config: SegmentConfig | None = None,
-    scores: bool = False,
-    explain: bool = False,
-    body_parts: Path | None = None,
-) -> dict[str, str]:
-    """Segment a scan, or every scan of a folder, into `output`; return the failures, scan -> sentence.
-
-    A scan becomes `output` itself where that names a NIfTI file, else `output`/<case>.nii.gz. `explain` adds
-    scores, winning packs, the quality of every organ and, of nested organs, the layers. `body_parts` is a
-    file with a regressor that tells the body part of every slice.
-    """
-    model = model if isinstance(model, Model) else Model.open(model)
-    jobs = dict(list_jobs(source, output))
-    refuse_shared_targets(jobs)
-    segmenter = Segmenter(model, organs, config=config)
-    regressor = BodyPartRegressor.read(body_parts) if body_parts else None
-    failures = {}
-    for path, target in jobs.items():
-        try:
-            scan = read_scan(path)
-            known = Known(regressor.regions(scan).body_part) if regressor else None
-            if explain:
-                write_explained(target, segmenter.explained(scan, case_of(path), known))
-                continue
-            labels, score = segmenter(scan, case_of(path), known)
-            write_labels(made(target), labels)
-            if scores:
-                write_scan(made(beside(target, "scores")), score)
-        except (
-            ContinualSegmentError,
-            OSError,
-            MemoryError,
-        ) as error:  # one bad scan must not stop a night's batch
-            failures[str(path)] = str(error)
-            log.error("%s", error)
-    return failures
-
-
-def write_explained(target: Path, found: Explained) -> None:
-    """The label map and, in folders beside it, the reasons."""
-    write_labels(made(target), found.labels)
-    write_scan(made(beside(target, "scores")), found.scores)
-    write_labels(made(beside(target, "packs")), found.packs)
-    write_json(made(beside(target, "quality", ".json")), found.as_data())
-    divided = layers(found.labels)
-    for number, layer in enumerate(divided if len(divided) > 1 else []):
-        write_labels(made(beside(target, "layers", f"_{number}.nii.gz")), layer)
-
-
-def beside(labels: Path, kind: str, ending: str = ".nii.gz") -> Path:
-    """In a folder of its own, so that a folder of label maps holds nothing else."""
-    return labels.parent / kind / f"{name_of_scan(labels)}{ending}"
-
-
-def made(path: Path) -> Path:
-    """The path, its folder there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-def list_jobs(source: Path, output: Path) -> Iterator[tuple[Path, Path]]:
-    """Each scan and the file its labels go to."""
-    if not source.exists():
-        raise ScanError(f"{source}: no such file or folder.")
-    if source.is_file():
-        yield source, output if is_scan_file(output) else output / f"{case_of(source)}.nii.gz"
-        return
-    scans = sorted(path for path in source.iterdir() if is_scan_file(path))
-    if not scans:
-        raise ScanError(f"{source}: no scan in this folder. Scans end in {' or '.join(FORMATS)}.")
-    for scan in scans:
-        yield scan, output / f"{case_of(scan)}.nii.gz"
-
-
-def refuse_shared_targets(jobs: Mapping[Path, Path]) -> None:
-    """Raise where the label maps of two scans would overwrite each other."""
-    scan_of: dict[Path, Path] = {}
-    for scan, target in jobs.items():
-        if other := scan_of.get(target):
-            raise ScanError(f"{other} and {scan} would both be written to {target}. Rename one of them.")
-        scan_of[target] = scan
-
-
-def case_of(path: Path) -> str:
-    """The scan's name without nnU-Net's channel number."""
-    return name_of_scan(path).removesuffix("_0000")

@@ -1,0 +1,118 @@
+"""Which scans are meant by a path, and where their results go.
+
+In:  a scan file, a DICOM folder or zip, a folder of any of these, or a text file that lists them
+Out: Job: a case's name, its scan, and the folder of its results
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from continual_segment.errors import ScanError
+from continual_segment.files import FORMATS, is_dicom_source, is_scan_file, name_of_scan, study_of
+
+LIST_SUFFIX = ".txt"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One scan to be segmented."""
+
+    case: str
+    source: Path
+    folder: Path
+    """Of the results."""
+    ending: str = ".nii.gz"
+    """Of label maps."""
+    alone: bool = True
+    """Whether the folder is for this case only."""
+
+    @property
+    def labels(self) -> Path:
+        return self.folder / f"{self.case}{self.ending}"
+
+
+def list_jobs(source: Path, output: Path) -> list[Job]:
+    """Every scan, by its name."""
+    if not source.exists():
+        raise ScanError(f"{source}: no such file or folder.")
+    if source.is_file() and source.suffix == LIST_SUFFIX:
+        scans = _listed(source)
+    elif source.is_dir() and not holds_one_scan(source):
+        scans = _in_folder(source)
+    else:
+        return [_single(source, output)]
+    if is_scan_file(output):
+        raise ScanError(f"{output}: several scans cannot go into one file. Name a folder.")
+    jobs = [Job(case_of(scan), scan, output, alone=False) for scan in scans]
+    _refuse_shared_names(jobs)
+    return sorted(jobs, key=lambda job: job.case)
+
+
+def _single(source: Path, output: Path) -> Job:
+    if not is_scan_file(output):
+        return Job(case_of(source), source, output)
+    case = name_of_scan(output)
+    return Job(case, source, output.parent, output.name.removeprefix(case))
+
+
+def holds_one_scan(folder: Path) -> bool:
+    """Whether all DICOM files at and below a folder are of one study, and no other scan is there."""
+    studies = {study_of(below) for below in (folder, *_folders(folder))} - {None}
+    return len(studies) == 1 and not any(map(is_scan_file, folder.iterdir()))
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.rglob("*")) if path.is_dir()]
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    if study_of(folder) is not None:
+        raise ScanError(
+            f"{folder}: DICOM files of several studies, or DICOM and other scans, lie side by side. "
+            "Put every study into a folder of its own."
+        )
+    seen = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    scans = [path for path in seen if path.is_file() and (is_scan_file(path) or is_dicom_source(path))]
+    scans += [path for path in seen if path.is_dir() and _has_study(path)]
+    if not scans:
+        raise ScanError(
+            f"{folder}: no scan in this folder. Scans are DICOM, or end in {' or '.join(FORMATS)}."
+        )
+    return scans
+
+
+def _has_study(folder: Path) -> bool:
+    return any(study_of(below) is not None for below in (folder, *_folders(folder)))
+
+
+def _listed(path: Path) -> list[Path]:
+    """The paths of a list, one a line; they may start at the list's own folder."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (UnicodeDecodeError, OSError) as error:
+        raise ScanError(f"{path}: the list of scans cannot be read ({error}).") from error
+    scans = [path.parent / line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    if not scans:
+        raise ScanError(f"{path}: the list of scans is empty. Write one path a line.")
+    return scans
+
+
+def _refuse_shared_names(jobs: list[Job]) -> None:
+    """Raise where the results of two scans would overwrite each other."""
+    scan_of: dict[str, Path] = {}
+    for job in jobs:
+        if other := scan_of.get(job.case.lower()):  # lower: some file systems do not tell case
+            raise ScanError(
+                f"{other} and {job.source} would both be written to {job.labels}. Rename one of them."
+            )
+        scan_of[job.case.lower()] = job.source
+
+
+def case_of(path: Path) -> str:
+    """The scan's name without nnU-Net's channel number."""
+    if path.is_dir():
+        return path.resolve().name
+    name = name_of_scan(path) if is_scan_file(path) else path.stem
+    return name.removesuffix("_0000")

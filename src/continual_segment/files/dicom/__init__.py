@@ -1,0 +1,1 @@
+"""DICOM in and out: series of CT slices, segmentations and contours."""

@@ -1,0 +1,137 @@
+"""A DICOM series becomes a Volume in Hounsfield units.
+
+In:  a folder, zip or file; which series where several could be meant
+Out: DicomScan: the volume, the headers of its slices for results that refer to them, and what was changed
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from pydicom import Dataset
+
+from continual_segment.errors import ScanError
+from continual_segment.files.dicom.headers import BROKEN, numbers, text
+from continual_segment.files.dicom.series import Frame, Series, choose_series, without_copies
+from continual_segment.files.grids import LPS_TO_RAS, as_hounsfield, check_affine, check_size, to_canonical
+from continual_segment.files.stack import AIR_HU, SAME_PLACE_MM, Stack, straighten
+from continual_segment.volume import Volume
+
+PLAUSIBLE_HU = (-1000.0, 3071.0)
+"""A padding value that means a tissue is not believed."""
+
+
+@dataclass(frozen=True, eq=False)
+class DicomScan:
+    """A scan and the slices it was made of."""
+
+    volume: Volume
+    series: Series
+    notes: tuple[str, ...]
+    """What was changed on the way, in sentences."""
+
+
+def read_series(path: Path, wanted: str | None = None, force: bool = False) -> DicomScan:
+    """Read the CT volume at a path; ScanError says why there is none."""
+    series = choose_series(path, wanted)
+    first = series.frames[0].header
+    check_size(path, (len(series.frames), int(first.Rows), int(first.Columns)), 4)
+    if len(series.frames) < 2:
+        raise ScanError(f"{path}: the series has one slice; a volume was expected. Give the whole series.")
+    slices = decode(series)
+    series, slices, notes = drop_copies(series, slices)
+    stack, changes = straighten(stack_of(series, slices), str(path), force)
+    affine = LPS_TO_RAS @ stack.affine()
+    check_affine(path, affine)
+    voxels, grid = to_canonical(stack.voxels.transpose(2, 1, 0), affine)
+    return DicomScan(Volume(as_hounsfield(voxels), grid), series, (*notes, *changes))
+
+
+def stack_of(series: Series, slices: np.ndarray) -> Stack:
+    frame = series.frames[0]
+    positions = np.array([each.position_mm for each in series.frames])
+    return Stack(slices, positions, frame.orientation[:3], frame.orientation[3:], frame.pixel_mm)
+
+
+def drop_copies(series: Series, slices: np.ndarray) -> tuple[Series, np.ndarray, tuple[str, ...]]:
+    """Leave out slices that are another one again, voxel by voxel."""
+    heights = stack_of(series, slices).heights_mm
+    order = np.argsort(heights, kind="stable")
+    copies = [
+        int(later)
+        for earlier, later in pairwise(order)
+        if heights[later] - heights[earlier] < SAME_PLACE_MM
+        and np.array_equal(slices[earlier], slices[later])
+    ]
+    if not copies:
+        return series, slices, ()
+    note = f"{len(copies)} slices were there twice; one of each was kept."
+    return without_copies(series, copies), np.delete(slices, copies, axis=0), (note,)
+
+
+def decode(series: Series) -> np.ndarray:
+    """Hounsfield units (slice, row, column); every file is decoded once."""
+    pictures: dict[str, np.ndarray] = {}
+    slices = []
+    for frame in series.frames:
+        if frame.file.name not in pictures:
+            pictures = {frame.file.name: _pixels(frame)}  # frames of one file follow each other
+        slices.append(_hounsfield(frame, pictures[frame.file.name]))
+    return np.stack(slices)
+
+
+def _pixels(frame: Frame) -> np.ndarray:
+    """Stored values (frame, row, column)."""
+    name = frame.file.name
+    try:
+        data = frame.file.read(pixels=True)
+        if int(data.get("SamplesPerPixel", 1)) != 1:
+            raise ScanError(
+                f"{name}: this is a colour image; a CT slice was expected. Give the series itself."
+            )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pixels = np.asarray(data.pixel_array)
+    except BROKEN as error:
+        raise ScanError(f"{name}: the pixels cannot be decoded ({_reason(frame.header, error)}).") from error
+    return pixels if pixels.ndim == 3 else pixels[None]
+
+
+def _reason(header: Dataset, error: BaseException) -> str:
+    syntax = getattr(getattr(header, "file_meta", None), "TransferSyntaxUID", None)
+    first = " ".join((str(error) or type(error).__name__).split())[:200].rstrip(".")
+    return f"{getattr(syntax, 'name', 'unknown transfer syntax')}: {first}"
+
+
+def _hounsfield(frame: Frame, pixels: np.ndarray) -> np.ndarray:
+    header = frame.header
+    shape = int(header.Rows), int(header.Columns)
+    if frame.index >= len(pixels) or pixels[frame.index].shape != shape:
+        raise ScanError(
+            f"{frame.file.name}: the pixels do not fill {shape[0]} x {shape[1]} as the header says."
+        )
+    stored = pixels[frame.index]
+    slope, intercept = frame.rescale
+    if slope.is_integer() and intercept.is_integer():
+        values = as_hounsfield(stored.astype(np.int64) * int(slope) + int(intercept))
+    else:
+        values = stored.astype(np.float32) * np.float32(slope) + np.float32(intercept)
+    return _without_padding(header, stored, values, slope, intercept)
+
+
+def _without_padding(
+    header: Dataset, stored: np.ndarray, values: np.ndarray, slope: float, intercept: float
+) -> np.ndarray:
+    """Outside the scanner's circle there is air, whatever number stands there."""
+    padding = numbers(header, "PixelPaddingValue", 1)
+    if padding is None or not text(header, "PixelPaddingValue"):
+        return values
+    limit = numbers(header, "PixelPaddingRangeLimit", 1)
+    low, high = sorted((padding[0], padding[0] if limit is None else limit[0]))
+    if PLAUSIBLE_HU[0] < high * slope + intercept < PLAUSIBLE_HU[1]:
+        return values
+    return np.where((stored >= low) & (stored <= high), values.dtype.type(AIR_HU), values)

@@ -1,0 +1,124 @@
+"""A scan as it came: its voxels, where they came from, and what had to be mended to read them.
+
+`read_scan` gives a volume and is enough for training data, which is checked elsewhere. Results for a hospital
+need more: the slices that a DICOM segmentation refers to, the modality, and a word on everything that was
+changed. A gantry tilt that a converter left in a NIfTI header as a shear is taken out here, too; labels go
+back to the scan's own grid with `labels_on`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from continual_segment.errors import ScanError
+from continual_segment.files.dicom.headers import text
+from continual_segment.files.dicom.read import read_series
+from continual_segment.files.dicom.series import Series
+from continual_segment.files.stack import AIR_HU, Stack, without_tilt
+from continual_segment.volume import Grid, LabelMap, Volume
+
+RIGHT_ANGLE = 0.005  # cosine between two axes up to which they count as perpendicular: 0.3 degrees
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A scan ready to be segmented, and all that results need to know of it."""
+
+    volume: Volume
+    grid: Grid
+    """Where label maps are to lie; the volume's own unless that had to be straightened."""
+    modality: str = ""
+    """As DICOM names it; empty where the file does not say."""
+    notes: tuple[str, ...] = ()
+    """What was changed on the way, in sentences."""
+    series: Series | None = None
+    """The DICOM slices it was made of."""
+
+
+def source_of_series(path: Path, wanted: str | None = None, force: bool = False) -> Source:
+    scan = read_series(path, wanted, force)
+    volume, notes = without_padding(scan.volume)
+    modality = scan.series.modality
+    rescale = text(scan.series.frames[0].header, "RescaleType")
+    if rescale and rescale not in ("HU", "US"):
+        modality = f"{modality} in {rescale}"
+    return Source(volume, volume.grid, modality, (*scan.notes, *notes), scan.series)
+
+
+def source_of_volume(path: Path, volume: Volume) -> Source:
+    """From a file that holds a whole volume."""
+    grid = volume.grid
+    volume, padded = without_padding(volume)
+    volume, sheared = without_shear(path, volume)
+    return Source(volume, grid, notes=(*padded, *sheared))
+
+
+def without_padding(volume: Volume) -> tuple[Volume, tuple[str, ...]]:
+    """No tissue is below -1024 HU: scanners and converters mark with -2000 or -3024 what they did not see."""
+    lowest = volume.voxels.min()
+    if lowest >= AIR_HU:
+        return volume, ()
+    note = f"Voxels below {AIR_HU} HU (down to {lowest:g}) are padding; they were set to {AIR_HU}."
+    return replace(volume, voxels=np.maximum(volume.voxels, volume.voxels.dtype.type(AIR_HU))), (note,)
+
+
+def without_shear(path: Path, volume: Volume) -> tuple[Volume, tuple[str, ...]]:
+    """Right angles between the axes, where slices were shifted against each other."""
+    x, y, z = (column / np.linalg.norm(column) for column in volume.grid.affine[:3, :3].T)
+    if max(abs(x @ y), abs(x @ z), abs(y @ z)) <= RIGHT_ANGLE:
+        return volume, ()
+    if abs(x @ y) > RIGHT_ANGLE:
+        raise ScanError(
+            f"{path}: rows and columns of the slices are not at right angles (cosine {x @ y:.3f}), as "
+            "no scanner makes it. Resample it to a rectangular grid first."
+        )
+    if volume.grid.shape[0] < 2:
+        return volume, ()
+    spacing = volume.grid.spacing_mm
+    positions = (volume.grid.affine @ _first_voxels(volume.grid.shape[0]))[:3].T
+    stack, notes = without_tilt(Stack(volume.voxels, positions, x, y, (spacing[1], spacing[2])))
+    grid = Grid(stack.voxels.shape, stack.affine(), volume.grid.orientation)
+    return Volume(stack.voxels, grid), notes
+
+
+def _first_voxels(slices: int) -> np.ndarray:
+    return np.array([[0, 0, index, 1] for index in range(slices)]).T
+
+
+def labels_on(labels: LabelMap, grid: Grid) -> LabelMap:
+    """The label map on another grid: every voxel takes the label at its middle, 0 outside."""
+    return LabelMap(voxels_on(labels.voxels, labels.grid, grid), grid, labels.names)
+
+
+def voxels_on(voxels: np.ndarray, grid: Grid, target: Grid) -> np.ndarray:
+    """For every voxel of the target grid the value at its middle, 0 outside."""
+    if grid.same_place(target):
+        return voxels
+    x, y, z, corner = target.affine[:3].T
+    planes = (plane_of(voxels, grid, corner + k * z, x, y, target.shape[1:]) for k in range(target.shape[0]))
+    return np.stack(list(planes))
+
+
+def plane_of(
+    voxels: np.ndarray,
+    grid: Grid,
+    corner_mm: np.ndarray,
+    column_mm: np.ndarray,
+    row_mm: np.ndarray,
+    shape: tuple[int, ...],
+) -> np.ndarray:
+    """Values (row, column) nearest to corner + column * column_mm + row * row_mm in the patient (RAS)."""
+    to_index = np.linalg.inv(grid.affine)
+    start = to_index[:3, :3] @ corner_mm + to_index[:3, 3]
+    across, down = to_index[:3, :3] @ column_mm, to_index[:3, :3] @ row_mm
+    rows, columns = np.arange(shape[0])[:, None], np.arange(shape[1])[None, :]
+    found, inside = [], np.ones(shape, bool)
+    for axis in (2, 1, 0):  # affines count x, y, z; voxels lie as z, y, x
+        index = np.rint(start[axis] + down[axis] * rows + across[axis] * columns)
+        length = grid.shape[2 - axis]
+        inside &= (index >= 0) & (index < length)
+        found.append(np.clip(index, 0, length - 1).astype(np.intp))
+    return np.where(inside, voxels[found[0], found[1], found[2]], 0).astype(voxels.dtype)
