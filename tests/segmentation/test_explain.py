@@ -6,6 +6,7 @@ import torch
 
 from continual_segment.segmentation.answers import Answer, Decision, Voice
 from continual_segment.segmentation.explain import (
+    MergedScan,
     binary_entropy_bits,
     disagreement,
     measure_quality,
@@ -13,7 +14,6 @@ from continual_segment.segmentation.explain import (
     touched_faces,
 )
 from continual_segment.segmentation.nested import Nesting
-from continual_segment.segmentation.slabs import MergedScan
 from continual_segment.volume import Grid, LabelMap
 
 
@@ -78,8 +78,7 @@ def test_a_toss_up_has_one_bit_and_certainty_none():
 
 
 def test_every_labelled_voxel_has_a_pack_also_on_a_finer_grid():
-    found = MergedScan(
-        np.array([[[5, 6]]], np.uint16), np.ones((1, 1, 2), np.float16), np.array([[[1, 2]]], np.uint8)
-    )
+    found = MergedScan.empty((1, 1, 2))
+    found.organ[:], found.pack[:] = (5, 6), (1, 2)
     fine = LabelMap(np.array([[[5, 5, 5, 6, 0]]], np.uint16), Grid((1, 1, 5), np.eye(4)), {5: "a", 6: "b"})
     assert packs_on_grid(found, fine, {1: "x", 2: "y"}).voxels.ravel().tolist() == [1, 1, 1, 2, 0]

@@ -17,7 +17,7 @@ from continual_segment.segmentation import SegmentConfig, Segmenter
 from continual_segment.segmentation.answers import Voice
 from continual_segment.segmentation.merge import highest_probability, only
 from continual_segment.segmentation.nested import Nesting
-from continual_segment.segmentation.slabs import Known, MergedScan
+from continual_segment.segmentation.slabs import Known
 from continual_segment.volume import Grid, Volume
 
 QUIET = SegmentConfig(progress=False)
@@ -241,11 +241,7 @@ def test_an_organ_asked_for_without_its_parts_has_no_holes_where_they_are(model)
     segmenter = Segmenter(model, organs=["aorta"], config=SegmentConfig(progress=False, nested=True))
     segmenter.packs[0].organ_ids = torch.tensor([0, aorta.id, arch.id], dtype=torch.int32)
     segmenter.nesting = Nesting({arch.id: aorta.id})
-    grid = Grid((1, 1, 3), np.eye(4))
-    found = MergedScan(np.array([[[0, aorta.id, arch.id]]], np.uint16), np.ones((1, 1, 3), np.float16))
-    labels, scores = segmenter._on_grid_of(Volume(np.zeros((1, 1, 3)), grid), grid, found)
-    assert labels.voxels.ravel().tolist() == [0, aorta.id, aorta.id]
-    assert scores.voxels.ravel().tolist() == [0, 1, 1]
+    assert segmenter._wanted[[0, aorta.id, arch.id]].tolist() == [0, aorta.id, aorta.id]
 
 
 @pytest.mark.parametrize("wrong", [{"merge": "dice"}, {"skip_below": 1.0}])

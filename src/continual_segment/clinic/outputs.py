@@ -35,7 +35,7 @@ class Result:
     source: Source
     sanity: Sanity
     labels: LabelMap
-    scores: Volume
+    scores: Volume | None
     explained: Explained | None = None
 
 
@@ -50,7 +50,7 @@ def write_result(job: Job, result: Result, config: OutputConfig) -> None:
 
         labels = labels_on(result.labels, grid)
         write_labels(stage / job.labels.name, labels)
-        if config.scores or config.explain:
+        if result.scores is not None:
             voxels = voxels_on(result.scores.voxels, result.scores.grid, grid)
             write_scan(beside("scores"), Volume(voxels, grid))
         if config.explain and result.explained is not None:

@@ -60,5 +60,6 @@ def segment_one(
     if outputs.explain:
         explained = segmenter.explained(source.volume, job.case, known)
         return Result(source, sanity, explained.labels, explained.scores, explained)
-    labels, scores = segmenter(source.volume, job.case, known)
-    return Result(source, sanity, labels, scores)
+    if outputs.scores:
+        return Result(source, sanity, *segmenter(source.volume, job.case, known))
+    return Result(source, sanity, segmenter.labels(source.volume, job.case, known), None)

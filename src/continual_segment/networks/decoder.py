@@ -34,7 +34,16 @@ class BlockDecoder(nn.Module):
         self.apply(initialise)
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
-        return self.seg_layers[-1](self._blocks(features)[-1])
+        return self.head(self.finest(features))
+
+    def finest(self, features: Sequence[Tensor]) -> Tensor:
+        """All but the last layer: what it reads, (batch, channel, z, y, x)."""
+        return self._blocks(features)[-1]
+
+    @property
+    def head(self) -> nn.Conv3d:
+        """The last layer, 1x1x1: from the finest features to logits."""
+        return self.seg_layers[-1]  # type: ignore[return-value]
 
     def forward_supervised(self, features: Sequence[Tensor]) -> list[Tensor]:
         """Logits of every block, finest first: for training alone."""

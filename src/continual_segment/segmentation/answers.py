@@ -60,9 +60,13 @@ class Surroundings:
     """(z, y, x): probability of diseased tissue. None: nowhere."""
 
     def __getitem__(self, slices: slice) -> Surroundings:
+        return self.at(slices, slice(None))
+
+    def at(self, slices: slice, lines: slice) -> Surroundings:
+        """The same for some lines of some slices."""
         return Surroundings(
             None if self.body_part is None else self.body_part[slices],
-            None if self.anomaly is None else self.anomaly[slices],
+            None if self.anomaly is None else self.anomaly[slices, lines],
         )
 
     def per_slice(self, values: Sequence[float]) -> Tensor | float:
@@ -166,3 +170,12 @@ class Decision(NamedTuple):
     """How sure: the winner's probability, or what the rule makes of several; 0 on background."""
     pack: Tensor
     """int16: whose answer it is, as a position among the answers; -1 on background."""
+
+    @classmethod
+    def background(cls, shape: Sequence[int], device: torch.device) -> Decision:
+        """Nothing anywhere, to be filled part by part."""
+        return cls(
+            torch.zeros(*shape, dtype=torch.int32, device=device),
+            torch.zeros(*shape, device=device),
+            torch.full((*shape,), -1, dtype=torch.int16, device=device),
+        )

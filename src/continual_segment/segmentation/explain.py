@@ -12,11 +12,35 @@ from torch import Tensor
 
 from continual_segment.segmentation.answers import Answer, Decision
 from continual_segment.segmentation.nested import Nesting
-from continual_segment.segmentation.slabs import MergedScan
 from continual_segment.volume import LabelMap, Volume
 
 FACES = (("bottom", "top"), ("back", "front"), ("left", "right"))
 """Of a scan, per axis (z, y, x): where it begins and where it ends."""
+
+
+@dataclass(frozen=True, eq=False)
+class MergedScan:
+    """What one rule says about a prepared scan, and whose word that is."""
+
+    organ: np.ndarray
+    """uint16 ids"""
+    score: np.ndarray
+    """float16"""
+    pack: np.ndarray
+    """uint8: number of the winning pack, 1 for the first; 0 on background."""
+    contested: np.ndarray
+    """bool: where a pack disagrees with the winner."""
+
+    @classmethod
+    def empty(cls, shape: tuple[int, ...]) -> MergedScan:
+        return cls(*(np.zeros(shape, kind) for kind in (np.uint16, np.float16, np.uint8, bool)))
+
+    def put(self, slices: slice, organ: np.ndarray, decision: Decision, contested: Tensor) -> None:
+        """Take the next slices; `organ` is what the winners are called, 0 for those not asked for."""
+        self.organ[slices] = organ
+        self.score[slices] = np.where(organ > 0, decision.score.cpu().numpy(), 0)
+        self.pack[slices] = (decision.pack + 1).cpu().numpy()
+        self.contested[slices] = contested.numpy()
 
 
 @dataclass(frozen=True)
@@ -80,8 +104,6 @@ def measure_quality(
 def _organ_quality(
     found: MergedScan, labels: LabelMap, organ: int, pack_names: Mapping[int, str]
 ) -> OrganQuality:
-    assert found.pack is not None
-    assert found.contested is not None
     inside, voxels = found.organ == organ, labels.voxels == organ
     score = found.score[inside].astype(np.float64)
     won = np.bincount(found.pack[inside], minlength=1) / max(1, int(np.count_nonzero(inside)))
@@ -118,7 +140,6 @@ def touched_faces(voxels: np.ndarray) -> list[str]:
 
 def packs_on_grid(found: MergedScan, labels: LabelMap, names: Mapping[int, str]) -> LabelMap:
     """The winning pack of every labelled voxel: that of the nearest prepared voxel of the same organ."""
-    assert found.pack is not None
     packs = nearest(found.pack, labels.grid.shape)
     packs[nearest(found.organ, labels.grid.shape) != labels.voxels] = 0
     for organ in np.unique(labels.voxels[(labels.voxels > 0) & (packs == 0)]).tolist():

@@ -16,14 +16,14 @@ import torch
 from tqdm import tqdm
 
 from continual_segment.data.prepare import prepare_scan
-from continual_segment.data.prepared import normalise
-from continual_segment.data.resample import resample_labels, resample_scan
+from continual_segment.data.resample import resample_scan
 from continual_segment.errors import ModelError
 from continual_segment.model import Model, OrganPack
 from continual_segment.organs import LAST_HASHED_ID, Organ, canonical_name, owned_wholes
 from continual_segment.segmentation.answers import Voice
 from continual_segment.segmentation.explain import (
     Explained,
+    MergedScan,
     disagreement,
     measure_quality,
     nearest,
@@ -31,14 +31,9 @@ from continual_segment.segmentation.explain import (
 )
 from continual_segment.segmentation.merge import RULES, Merge, MergeRule
 from continual_segment.segmentation.nested import Nesting, merge
-from continual_segment.segmentation.slabs import (
-    Doubt,
-    Known,
-    MergedScan,
-    PackDecoder,
-    count_windows,
-    segment_slabs,
-)
+from continual_segment.segmentation.rows import Rows
+from continual_segment.segmentation.scan_grid import LabelsOnScan
+from continual_segment.segmentation.slabs import Known, PackDecoder, count_windows, run_slabs
 from continual_segment.volume import Grid, LabelMap, Volume
 
 
@@ -117,62 +112,76 @@ class Segmenter:
         """
         return self.by_rules(scan, [self.rule], title, known)[0]
 
+    def labels(self, scan: Volume, title: str = "segmenting", known: Known | None = None) -> LabelMap:
+        """Labels alone, which need less memory."""
+        (found,) = self._run(scan, [self.rule], title, known)
+        return self._label_map(scan, found)
+
     def by_rules(
         self, scan: Volume, merges: Sequence[Merge], title: str = "segmenting", known: Known | None = None
     ) -> list[tuple[LabelMap, Volume]]:
         """Labels and scores by each merge rule, for one run of the networks."""
-        prepared = prepare_scan(scan, self.prepare)
-        results = self._run(prepared, merges, title, known)
-        return [self._on_grid_of(scan, prepared.grid, result) for result in results]
+        results = self._run(scan, merges, title, known, scores=True)
+        return [(self._label_map(scan, found), scores_of(scan, found)) for found in results]
 
     def explained(self, scan: Volume, title: str = "segmenting", known: Known | None = None) -> Explained:
         """Labels and scores, and why they are so."""
-        prepared = prepare_scan(scan, self.prepare)
-        doubt = partial(disagreement, nesting=self.nesting)
-        (found,) = self._run(prepared, [self.rule], title, known, doubt)
-        labels, scores = self._on_grid_of(scan, prepared.grid, found)
+        merged = MergedScan.empty(scan.grid.with_spacing(self.prepare.spacing_mm).shape)
+        (found,) = self._run(scan, [self.rule], title, known, scores=True, merged=merged)
+        labels = self._label_map(scan, found)
         names = {number: pack.voice.name for number, pack in enumerate(self.packs, start=1)}
         return Explained(
             labels,
-            scores,
-            packs_on_grid(found, labels, names),
-            measure_quality(found, labels, names),
+            scores_of(scan, found),
+            packs_on_grid(merged, labels, names),
+            measure_quality(merged, labels, names),
             self.config.merge,
         )
 
     def _run(
         self,
-        prepared: Volume,
+        scan: Volume,
         merges: Sequence[Merge],
         title: str,
         known: Known | None,
-        doubt: Doubt | None = None,
-    ) -> list[MergedScan]:
-        voxels = normalise(prepared.voxels, self.prepare.window_hu)
-        config = self.config
-        windows = count_windows(voxels.shape, self.window, config.overlap)
-        with tqdm(total=windows, desc=title, unit="window", disable=not config.progress, leave=False) as bar:
-            return segment_slabs(
-                voxels,
+        scores: bool = False,
+        merged: MergedScan | None = None,
+    ) -> list[LabelsOnScan]:
+        """What each rule says, on the scan's grid; `merged` takes what the first says on the prepared one."""
+        prepared, config = prepare_scan(scan, self.prepare), self.config
+        rows = Rows(prepared.voxels, self.window, self.prepare.window_hu)
+        known = None if known is None else known_on(known, prepared.grid)
+        doubt = partial(disagreement, nesting=self.nesting) if merged else None
+        found = [
+            LabelsOnScan(merge, prepared.grid.shape, scan.grid.shape, self._wanted, scores)
+            for merge in merges
+        ]
+        windows = count_windows(rows.shape, self.window, config.overlap)
+        with (
+            torch.no_grad(),
+            tqdm(total=windows, desc=title, unit="window", disable=not config.progress, leave=False) as bar,
+        ):
+            for slab in run_slabs(
+                rows,
                 self.encoder,
                 self.packs,
-                self.window,
                 config.overlap,
-                merges,
                 config.windows_at_once,
                 bar.update,
-                None if known is None else known_on(known, prepared.grid),
+                known,
                 config.skip_below,
-                doubt,
-            )
+            ):
+                decided = slab.decide(merges, doubt)
+                for each, (decision, _) in zip(found, decided, strict=True):
+                    each.put(slab, decision)
+                if merged:
+                    decision, contested = decided[0]
+                    organ = self._wanted[decision.organ.cpu().numpy()]
+                    merged.put(slab.slices, organ, decision, contested)
+        return found
 
-    def _on_grid_of(self, scan: Volume, grid: Grid, found: MergedScan) -> tuple[LabelMap, Volume]:
-        wanted = self._wanted[found.organ]  # a pack may know more organs than were asked for
-        found.organ[:] = wanted
-        found.score[wanted == 0] = 0
-        names = {organ.id: organ.name for organ in self.organs}
-        labels = resample_labels(LabelMap(found.organ, grid, names), scan.grid)
-        return labels, resample_scan(Volume(found.score.astype(np.float32), grid), scan.grid)
+    def _label_map(self, scan: Volume, found: LabelsOnScan) -> LabelMap:
+        return LabelMap(found.organ, scan.grid, {organ.id: organ.name for organ in self.organs})
 
     @cached_property
     def _wanted(self) -> np.ndarray:
@@ -189,6 +198,11 @@ def pack_decoder(pack: OrganPack, device: torch.device) -> PackDecoder:
     """A pack ready to run."""
     voice = Voice(pack.name, pack.fingerprint, pack.coverage, anomaly_aware=bool(pack.anomalies))
     return PackDecoder(pack.decoder(), [organ.id for organ in pack.organs], device, voice)
+
+
+def scores_of(scan: Volume, found: LabelsOnScan) -> Volume:
+    assert found.score is not None
+    return Volume(found.score.astype(np.float32), scan.grid)
 
 
 def known_on(known: Known, grid: Grid) -> Known:

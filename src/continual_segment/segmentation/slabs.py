@@ -1,14 +1,17 @@
 """Run encoder and decoders over a scan, slab by slab.
 
 Windows that start at one height form a row. Once a row is done, the slices no later row reaches are
-final: they are merged and only the winning organ and its score are kept. So the class channels exist for
-the height of one window, whatever the length of the scan. A pack does not run on a row all of whose slices
-lie in body parts that it does not cover; slices it covers lie in no such row, so nothing changes there.
+final: they are handed on, and the slab moves up. So what packs say exists for the height of one window,
+whatever the length of the scan, and by segmentation/blend.py whatever the number of organs.
+
+A pack does not run on a row all of whose slices lie in body parts that it does not cover; slices it covers
+lie in no such row, so nothing changes there. No pack runs on windows of air beside the body. Where a pack
+does not run it says background.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,11 +21,15 @@ from torch import Tensor
 from continual_segment.networks import Decoder, GeneralEncoder
 from continual_segment.organs import UNKNOWN_PART
 from continual_segment.segmentation.answers import Answer, Decision, Surroundings, Voice
+from continual_segment.segmentation.blend import Blend, Said, move_up
 from continual_segment.segmentation.merge import Merge
+from continual_segment.segmentation.rows import Rows
 from continual_segment.segmentation.windows import gaussian_weights, window_starts
 
 Place = tuple[slice, slice, slice]
 Doubt = Callable[[Sequence[Answer], Decision], Tensor]
+NUMBERS_AT_ONCE = 2**24
+"""Probabilities of all packs and organs that exist at a time while slices are decided: 64 MB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,55 +41,16 @@ class Known:
     anomaly: np.ndarray | None = None
     """(z, y, x): probability of diseased tissue."""
 
-    def padded(self, shape: Sequence[int], inner: Sequence[slice], device: torch.device) -> Surroundings:
-        """The same for the scan with air around it: the outer slices count as their neighbours."""
+    def on(self, device: torch.device) -> Surroundings:
         part, anomaly = self.body_part, self.anomaly
-        widths = [(place.start, length - place.stop) for place, length in zip(inner, shape, strict=True)]
-        if part is not None:
-            part = np.pad(np.asarray(part, np.int64), widths[0], mode="edge")
-        if anomaly is not None:
-            anomaly = np.pad(np.asarray(anomaly, np.float32), widths)
         return Surroundings(
-            *(None if each is None else torch.from_numpy(each).to(device) for each in (part, anomaly))
+            None if part is None else torch.from_numpy(np.asarray(part, np.int64)).to(device),
+            None if anomaly is None else torch.from_numpy(np.asarray(anomaly, np.float32)).to(device),
         )
-
-
-@dataclass(frozen=True, eq=False)
-class MergedScan:
-    """What one rule says about a scan."""
-
-    organ: np.ndarray
-    """uint16 ids"""
-    score: np.ndarray
-    """float16"""
-    pack: np.ndarray | None = None
-    """uint8: number of the winning pack, 1 for the first; 0 on background. Only when asked for."""
-    contested: np.ndarray | None = None
-    """bool: where a pack disagrees with the winner. Only when asked for."""
-
-    @classmethod
-    def empty(cls, shape: tuple[int, ...], explain: bool) -> MergedScan:
-        return cls(
-            np.zeros(shape, np.uint16),
-            np.zeros(shape, np.float16),
-            np.zeros(shape, np.uint8) if explain else None,
-            np.zeros(shape, bool) if explain else None,
-        )
-
-    def __getitem__(self, place: tuple[slice, ...]) -> MergedScan:
-        parts = (self.organ, self.score, self.pack, self.contested)
-        return MergedScan(*(None if part is None else part[place] for part in parts))  # type: ignore[arg-type]
-
-    def put(self, slices: slice, decision: Decision, contested: Tensor | None) -> None:
-        self.organ[slices] = decision.organ.cpu().numpy()
-        self.score[slices] = decision.score.cpu().numpy()
-        if self.pack is not None and self.contested is not None and contested is not None:
-            self.pack[slices] = (decision.pack + 1).cpu().numpy()
-            self.contested[slices] = contested.cpu().numpy()
 
 
 class PackDecoder:
-    """A pack at work: its decoder, and the sum of its weighted probabilities over the slab in progress."""
+    """A pack at work: its decoder, and what it says over the slab in progress."""
 
     def __init__(
         self, decoder: Decoder, organ_ids: Sequence[int], device: torch.device, voice: Voice | None = None
@@ -90,10 +58,13 @@ class PackDecoder:
         self.decoder = decoder.to(device)
         self.organ_ids = torch.tensor([0, *organ_ids], dtype=torch.int32, device=device)
         self.voice = voice or Voice()
-        self.total = torch.empty(0)
+        features = decoder.head.in_channels
+        self.keeps_features = features < len(self.organ_ids)
+        """Whether features are blended, or logits, which are fewer."""
+        self.channels = min(features, len(self.organ_ids))
 
     def begin(self, slab_shape: Sequence[int]) -> None:
-        self.total = torch.zeros(len(self.organ_ids), *slab_shape, device=self.organ_ids.device)
+        self.blend = Blend(self.channels, slab_shape, self.organ_ids.device)
 
     def covers(self, body_part: Tensor | None, below: float) -> bool:
         """Whether any of these slices is unknown or in a part covered better than `below`."""
@@ -104,111 +75,151 @@ class PackDecoder:
 
     def add(self, features: Sequence[Tensor], weights: Tensor, places: Sequence[Place]) -> None:
         """Decode some windows and add each at its place."""
-        for logits, place in zip(self.decoder(features), places, strict=True):
-            self.total[(slice(None), *place)] += logits.float().softmax(dim=0) * weights
+        values = self.decoder.finest(features) if self.keeps_features else self.decoder(features)
+        for value, place in zip(values, places, strict=True):
+            self.blend.add(value.float(), weights, place)
 
-    def skip(self, weights: Tensor, places: Sequence[Place]) -> None:
-        """Call some windows background."""
-        for place in places:
-            self.total[(0, *place)] += weights
+    def answer(self, values: Tensor, share: Tensor | None) -> Answer:
+        """What the pack says where its windows say this on average: `values` (channel, z, y, x)."""
+        logits = values.float().flatten(1)
+        if self.keeps_features:
+            head = self.decoder.head
+            logits = torch.addmm(head.bias[:, None], head.weight.flatten(1), logits)  # type: ignore[index]
+        probabilities = logits.softmax(dim=0).view(len(logits), *values.shape[1:])
+        if share is not None:  # windows that were not run count as background
+            probabilities *= share
+            probabilities[0] += 1 - share
+        everywhere = torch.ones_like(probabilities[0])
+        return Answer(self.voice, self.organ_ids, probabilities, everywhere)
 
-    def answer(self, slices: int, weight: Tensor) -> Answer:
-        """What the pack says on the first slices of the slab, until it moves up."""
-        return Answer(self.voice, self.organ_ids, self.total[:, :slices], weight[:slices])
+
+@dataclass(frozen=True, eq=False)
+class Slab:
+    """Slices of a prepared scan that no later window reaches; valid until the next slab is asked for."""
+
+    slices: slice
+    packs: Sequence[PackDecoder]
+    said: Sequence[Said]
+    """Per pack."""
+    around: Surroundings
+    """Of the whole scan."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        z, y, x = self.said[0].values.shape[1:]
+        return z, y, x
+
+    def decide(self, merges: Sequence[Merge], doubt: Doubt | None = None) -> list[tuple[Decision, Tensor]]:
+        """What each rule says, and by `doubt` where packs disagree; classes exist for a few lines only."""
+        device = self.packs[0].organ_ids.device
+        decided = [
+            (Decision.background(self.shape, device), torch.zeros(self.shape, dtype=torch.bool))
+            for _ in merges
+        ]
+        for z, y in lines_at_once(self.shape, voxels_at_once(self.packs)):
+            answers = [
+                pack.answer(said.values[:, z, y], said.share_at(z, y))
+                for pack, said in zip(self.packs, self.said, strict=True)
+            ]
+            around = self.around.at(slice(self.slices.start + z.start, self.slices.start + z.stop), y)
+            for merge, (whole, contested) in zip(merges, decided, strict=True):
+                decision = merge(answers, around)
+                for target, part in zip(whole, decision, strict=True):
+                    target[z, y] = part
+                if doubt:
+                    contested[z, y] = doubt(answers, decision).cpu()
+        return decided
+
+
+def voxels_at_once(packs: Sequence[PackDecoder]) -> int:
+    return max(1, NUMBERS_AT_ONCE // sum(len(pack.organ_ids) for pack in packs))
+
+
+def lines_at_once(shape: tuple[int, int, int], voxels: int) -> Iterator[tuple[slice, slice]]:
+    """Slices and lines of a box, in pieces of about so many voxels."""
+    depth, height, width = shape
+    lines = max(1, voxels // width)
+    slices = max(1, lines // height)
+    for z in range(0, depth, slices):
+        for y in range(0, height, min(lines, height)):
+            yield slice(z, min(z + slices, depth)), slice(y, min(y + lines, height))
 
 
 @torch.no_grad()
-def segment_slabs(
-    voxels: np.ndarray,
+def run_slabs(
+    rows: Rows,
     encoder: GeneralEncoder,
     packs: Sequence[PackDecoder],
-    window: tuple[int, int, int],
     overlap: float,
-    merges: Sequence[Merge],
     at_once: int = 1,
     advance: Callable[[int], object] = lambda windows: None,
     known: Known | None = None,
     skip_below: float = 0.0,
-    doubt: Doubt | None = None,
-) -> list[MergedScan]:
-    """Winning organ and score of every voxel of a normalised scan, by each of the merge rules.
+) -> Iterator[Slab]:
+    """What the packs say about a scan, from its first slice to its last.
 
-    The networks run once for all rules, on `at_once` windows of a row together. `advance` hears of windows
-    done. A pack skips rows whose body parts it covers to at most `skip_below` of its best. With `doubt`,
-    which finds where packs disagree, that and the winning packs are given too.
+    The networks run on `at_once` windows of a row together. `advance` hears of windows done. A pack skips
+    rows whose body parts it covers to at most `skip_below` of its best.
     """
-    padded, inner = pad_to_window(voxels, window)
-    device = packs[0].organ_ids.device
+    window, device = rows.window, packs[0].organ_ids.device
     weights = torch.from_numpy(gaussian_weights(window)).to(device)
-    rows, *across = (
-        window_starts(length, size, overlap) for length, size in zip(padded.shape, window, strict=True)
-    )
-    places = [
-        (slice(None), slice(y, y + window[1]), slice(x, x + window[2])) for y in across[0] for x in across[1]
-    ]
-    groups = [places[first : first + at_once] for first in range(0, len(places), at_once)]
-    around = (known or Known()).padded(padded.shape, inner, device)
-    results = [MergedScan.empty(padded.shape, explain=doubt is not None) for _ in merges]
-    slab_shape = (window[0], *padded.shape[1:])
+    starts, places = window_places(rows.shape, window, overlap)
+    around = (known or Known()).on(device)
+    slab_shape = (window[0], *rows.shape[1:])
     weight = torch.zeros(slab_shape, device=device)
     for pack in packs:
         pack.begin(slab_shape)
-    for row, z in enumerate(rows):
-        parts = around[slice(z, z + window[0])].body_part
-        running = [pack for pack in packs if pack.covers(parts, skip_below)]
-        for group in groups:
-            run_windows(padded[z : z + window[0]], encoder, packs, running, weights, group)
-            for place in group:
-                weight[place] += weights
-            advance(len(group))
-        final = (rows[row + 1] if row + 1 < len(rows) else padded.shape[0]) - z
-        answers = [pack.answer(final, weight) for pack in packs]
-        slices = slice(z, z + final)
-        for merge, result in zip(merges, results, strict=True):
-            decision = merge(answers, around[slices])
-            result.put(slices, decision, doubt(answers, decision) if doubt else None)
-        for slab in (weight, *(pack.total for pack in packs)):
-            move_up(slab, final)
-    return [result[inner] for result in results]
+    for z, following in zip(starts, [*starts[1:], rows.shape[0]], strict=True):
+        height = slice(z, z + window[0])
+        running = [pack for pack in packs if pack.covers(around[rows.own(height)].body_part, skip_below)]
+        run_row(rows, height, encoder, running, weights, places, at_once, advance)
+        for place in places:
+            weight[place] += weights
+        final = following - z
+        own, (depth, *across) = rows.own(slice(z, following)), rows.inner
+        inner = slice(depth.start + own.start - z, depth.start + own.stop - z), across[0], across[1]
+        said = [pack.blend.finish(final, weight, inner) for pack in packs]
+        yield Slab(own, packs, said, around)
+        move_up(weight, final)
+        for pack in packs:
+            pack.blend.move_up(final)
 
 
-def run_windows(
-    row: np.ndarray,
+def run_row(
+    rows: Rows,
+    height: slice,
     encoder: GeneralEncoder,
     packs: Sequence[PackDecoder],
-    running: Sequence[PackDecoder],
     weights: Tensor,
     places: Sequence[Place],
+    at_once: int,
+    advance: Callable[[int], object],
 ) -> None:
-    """Encode some windows of a row once, and let the packs that run there decode them."""
-    if running:
-        cuts = torch.from_numpy(np.stack([row[place] for place in places]))[:, None]
+    """Encode the windows of a row, each once, and let these packs decode them; air is left out."""
+    air = rows.air(height, places) if packs else [True] * len(places)
+    left = [place for place, empty in zip(places, air, strict=True) if not empty]
+    advance(len(places) - len(left))
+    voxels = rows[height] if left else None
+    for first in range(0, len(left), at_once):
+        group = left[first : first + at_once]
+        cuts = torch.from_numpy(np.stack([voxels[place] for place in group]))[:, None]  # type: ignore[index]
         features = encoder(cuts.to(weights.device))  # the only pass of these windows
-    for pack in packs:
-        if pack in running:
-            pack.add(features, weights, places)
-        else:
-            pack.skip(weights, places)
+        for pack in packs:
+            pack.add(features, weights, group)
+        advance(len(group))
+
+
+def window_places(
+    shape: Sequence[int], window: Sequence[int], overlap: float
+) -> tuple[list[int], list[Place]]:
+    """First slices of the rows, and where the windows lie in each."""
+    rows, *across = (window_starts(n, size, overlap) for n, size in zip(shape, window, strict=True))
+    return rows, [
+        (slice(None), slice(y, y + window[1]), slice(x, x + window[2])) for y in across[0] for x in across[1]
+    ]
 
 
 def count_windows(shape: Sequence[int], window: Sequence[int], overlap: float) -> int:
-    """How many windows `segment_slabs` will run."""
-    return int(np.prod([len(window_starts(n, w, overlap)) for n, w in zip(shape, window, strict=True)]))
-
-
-def pad_to_window(voxels: np.ndarray, window: Sequence[int]) -> tuple[np.ndarray, tuple[slice, ...]]:
-    """The scan with air around it where it is smaller than a window, and where the scan lies in it."""
-    missing = [max(0, size - length) for length, size in zip(voxels.shape, window, strict=True)]
-    before = [gap // 2 for gap in missing]
-    inner = tuple(slice(b, b + n) for b, n in zip(before, voxels.shape, strict=True))
-    if not any(missing):
-        return voxels, inner
-    widths = [(b, gap - b) for b, gap in zip(before, missing, strict=True)]
-    return np.pad(voxels, widths, constant_values=-1.0), inner  # -1 is air after normalisation
-
-
-def move_up(slab: Tensor, slices: int) -> None:
-    """Drop the first slices of a slab (..., z, y, x) and open as many empty ones at its end."""
-    kept = slab.shape[-3] - slices
-    slab[..., :kept, :, :] = slab[..., slices:, :, :].clone()
-    slab[..., kept:, :, :] = 0
+    """How many windows cover a scan."""
+    rows, places = window_places(shape, window, overlap)
+    return len(rows) * len(places)

@@ -1,0 +1,76 @@
+"""What one pack says over the slab in progress, whatever the number of its organs.
+
+Windows overlap, and where they do their answers are averaged. The average is taken of logits, as nnU-Net
+does. A decoder's last layer is linear, so averaging what goes into it and applying it afterwards gives the
+same: kept is whichever has fewer channels, the finest features or the logits. Organs then cost no memory,
+and the last layer runs once per voxel instead of once per window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+KEPT_AS = torch.float16
+"""Half of what the accumulators of whole scans need; sums and last layer are computed in float32."""
+
+
+@dataclass(frozen=True, eq=False)
+class Said:
+    """What a pack says about some slices: the mean of its windows."""
+
+    values: Tensor
+    """(channel, z, y, x): features or logits."""
+    share: Tensor | None
+    """(z, y, x): weight of the windows that ran among all; None where all ran."""
+
+    def share_at(self, slices: slice, lines: slice) -> Tensor | None:
+        return None if self.share is None else self.share[slices, lines]
+
+    def at(self, z: int) -> tuple[Tensor, Tensor | None]:
+        """One slice: (channel, y * x) and (y * x,)."""
+        return self.values[:, z].flatten(1), None if self.share is None else self.share[z].flatten()
+
+    def last(self) -> Said:
+        """A copy of the last slice."""
+        return Said(self.values[:, -1:].clone(), None if self.share is None else self.share[-1:].clone())
+
+
+class Blend:
+    """The weighted sum of windows over a slab."""
+
+    def __init__(self, channels: int, slab_shape: Sequence[int], device: torch.device) -> None:
+        self.total = torch.zeros(channels, *slab_shape, dtype=KEPT_AS, device=device)
+        self.weight = torch.zeros(tuple(slab_shape), device=device)
+        """Of the windows that ran."""
+
+    def add(self, values: Tensor, weights: Tensor, place: tuple[slice, slice, slice]) -> None:
+        """Add one window (channel, z, y, x)."""
+        for total, value in zip(self.total, values, strict=True):  # by channel: the products stay small
+            total[place] += value * weights
+        self.weight[place] += weights
+
+    def finish(self, slices: int, weight: Tensor, inner: tuple[slice, slice, slice]) -> Said:
+        """The mean over the first slices, valid until the slab moves up; `weight` is that of all windows."""
+        ran = self.weight[:slices]
+        divisor = torch.where(ran > 0, ran, 1.0)
+        for total in self.total:
+            total[:slices] /= divisor
+        values = self.total[:, :slices][(slice(None), *inner)]
+        if torch.equal(ran, weight[:slices]):
+            return Said(values, None)
+        return Said(values, (ran / weight[:slices])[inner])
+
+    def move_up(self, slices: int) -> None:
+        for slab in (*self.total, self.weight):
+            move_up(slab, slices)
+
+
+def move_up(slab: Tensor, slices: int) -> None:
+    """Drop the first slices of a slab (z, y, x) and open as many empty ones at its end."""
+    kept = len(slab) - slices
+    slab[:kept] = slab[slices:].clone()
+    slab[kept:] = 0

@@ -1,0 +1,84 @@
+"""A prepared scan as the networks see it, some slices at a time.
+
+Hounsfield units stay as they are until a row of windows asks for its slices, so no second copy of the scan is
+ever made. A scan smaller than a window has air around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from continual_segment.data.prepared import normalise
+
+AIR_HU = -950.0
+"""Blocks of a window that are darker than this on average hold air alone."""
+AIR_BLOCK = (4, 8, 8)
+"""Voxels (z, y, x) averaged, so that noise is not taken for tissue."""
+
+
+class Rows:
+    """Rows of a prepared scan, normalised and padded to at least a window."""
+
+    def __init__(
+        self, voxels: np.ndarray, window: tuple[int, int, int], window_hu: tuple[float, float] = (-1.0, 1.0)
+    ) -> None:
+        """`voxels` are Hounsfield units; with the `window_hu` that stands here, already normalised ones."""
+        self.voxels, self.window, self.window_hu = voxels, window, window_hu
+        missing = [max(0, size - length) for length, size in zip(voxels.shape, window, strict=True)]
+        before = [gap // 2 for gap in missing]
+        self._widths = [(b, gap - b) for b, gap in zip(before, missing, strict=True)]
+        z, y, x = (slice(b, b + n) for b, n in zip(before, voxels.shape, strict=True))
+        self.inner = z, y, x
+        """Where the scan lies among the padded voxels."""
+        self.shape = tuple(n + gap for n, gap in zip(voxels.shape, missing, strict=True))
+        """(z, y, x), padded."""
+
+    def own(self, slices: slice) -> slice:
+        """Those of some padded slices that are the scan's, by their numbers in the scan."""
+        first, length = self.inner[0].start, len(self.voxels)
+        return slice(min(max(slices.start - first, 0), length), min(max(slices.stop - first, 0), length))
+
+    def __getitem__(self, slices: slice) -> np.ndarray:
+        """Some padded slices, normalised: float32."""
+        own = self.own(slices)
+        inside = normalise(self.voxels[own], self.window_hu)
+        if not any(map(sum, self._widths)):
+            return inside
+        first = self.inner[0].start
+        depth = (own.start + first - slices.start, slices.stop - own.stop - first)
+        return np.pad(inside, [depth, *self._widths[1:]], constant_values=-1.0)  # air, normalised
+
+    def air(self, slices: slice, places: Sequence[tuple[slice, slice, slice]]) -> list[bool]:
+        """Which windows of a row lie at the side of the scan and hold nothing but air.
+
+        Air inside the body, as in a lung, never reaches the side.
+        """
+        own = self.own(slices)
+        return [self._at_side(place) and self._is_air(own, place) for place in places]
+
+    def _at_side(self, place: tuple[slice, slice, slice]) -> bool:
+        return any(
+            part.start == 0 or part.stop == length
+            for part, length in zip(place[1:], self.shape[1:], strict=True)
+        )
+
+    def _is_air(self, own: slice, place: tuple[slice, slice, slice]) -> bool:
+        if any(map(sum, self._widths[1:])):
+            return False  # in a scan narrower than a window, every window shows the body
+        box = self.voxels[own, place[1], place[2]]
+        if box[0].mean() > AIR_HU:  # one slice tells of most windows that they are none
+            return False
+        return bool(block_means(box).max() < AIR_HU)
+
+
+def block_means(voxels: np.ndarray) -> np.ndarray:
+    """Means of neighbouring voxels in blocks; the last blocks of an axis may be smaller."""
+    means: np.ndarray = voxels.astype(np.float32)
+    for axis, size in enumerate(AIR_BLOCK):
+        starts = np.arange(0, means.shape[axis], size)
+        counts = np.diff(np.append(starts, means.shape[axis])).astype(np.float32)
+        shape = [-1 if axis == other else 1 for other in range(means.ndim)]
+        means = np.add.reduceat(means, starts, axis=axis) / counts.reshape(shape)
+    return means

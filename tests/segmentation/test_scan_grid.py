@@ -1,0 +1,178 @@
+"""Labels on the scan's grid are those of all organs interpolated at all voxels."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from continual_segment.networks import Decoder, DecoderPlan, NetworkConfig
+from continual_segment.segmentation import slabs
+from continual_segment.segmentation.answers import Surroundings, Voice
+from continual_segment.segmentation.blend import Said
+from continual_segment.segmentation.merge import RULES, highest_probability
+from continual_segment.segmentation.scan_grid import Axis, LabelsOnScan
+from continual_segment.segmentation.slabs import PackDecoder, Slab
+
+NETWORK = NetworkConfig((4, 8), ((3, 3, 3),) * 2, ((1, 1, 1), (2, 2, 2)))
+CPU = torch.device("cpu")
+EVERYTHING = np.arange(2**16).astype(np.uint16)
+IDS = ((3, 1, 7, 20, 21), (1, 9))
+lengths = st.integers(1, 12)
+
+
+def make_packs():
+    torch.manual_seed(0)
+    return [
+        PackDecoder(Decoder(NETWORK, DecoderPlan(("2d",)), len(ids)), ids, CPU, Voice(str(number)))
+        for number, ids in enumerate(IDS)
+    ]
+
+
+def make_values(packs, shape):
+    """Smooth values, so that organs have an inside."""
+    coarse = [max(1, -(-n // 4)) for n in shape]
+    return [
+        functional.interpolate(torch.randn(1, pack.channels, *coarse) * 4, size=shape, mode="trilinear")[0]
+        for pack in packs
+    ]
+
+
+@torch.no_grad()
+def in_slabs(packs, values, shares, shape, heights, rule=highest_probability, scores=False, around=None):
+    """Labels on a grid, from slabs of these heights."""
+    depth = values[0].shape[1]
+    found = LabelsOnScan(rule, values[0].shape[1:], shape, EVERYTHING, scores)
+    start = 0
+    while start < depth:
+        stop = min(depth, start + heights[start % len(heights)])
+        said = [
+            Said(value[:, start:stop].clone(), None if share is None else share[start:stop].clone())
+            for value, share in zip(values, shares, strict=True)
+        ]
+        slab = Slab(slice(start, stop), packs, said, around or Surroundings())
+        found.put(slab, slab.decide([rule])[0][0])
+        for each in said:
+            each.values.fill_(torch.nan)  # a slab is valid until the next one
+        start = stop
+    return found
+
+
+@torch.no_grad()
+def everywhere(packs, values, shape, rule=highest_probability):
+    """The rule on everything interpolated at every voxel."""
+    dense = [functional.interpolate(value[None], size=shape, mode="trilinear")[0] for value in values]
+    answers = [pack.answer(value, None) for pack, value in zip(packs, dense, strict=True)]
+    return rule(answers, Surroundings())
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    old=st.tuples(lengths, lengths, lengths),
+    new=st.tuples(lengths, lengths, lengths),
+    heights=st.lists(st.integers(1, 6), min_size=1, max_size=3),
+    at_once=st.sampled_from([200, 2**24]),
+    seed=st.integers(0, 1000),
+)
+def test_whatever_the_slabs_labels_are_those_of_all_organs_interpolated(old, new, heights, at_once, seed):
+    pack = make_packs()[:1]
+    torch.manual_seed(seed)
+    values = make_values(pack, old)
+    before, slabs.NUMBERS_AT_ONCE = slabs.NUMBERS_AT_ONCE, at_once
+    try:
+        found = in_slabs(pack, values, [None], new, heights)
+    finally:
+        slabs.NUMBERS_AT_ONCE = before
+    np.testing.assert_array_equal(found.organ, everywhere(pack, values, new).organ)
+
+
+def test_where_two_packs_meet_within_a_cell_few_voxels_differ():
+    packs = make_packs()
+    torch.manual_seed(0)
+    values = make_values(packs, (20, 20, 20))
+    found = in_slabs(packs, values, [None, None], (30, 31, 40), [7])
+    assert len(np.unique(found.organ)) > 5
+    assert np.mean(found.organ == everywhere(packs, values, (30, 31, 40)).organ.numpy()) > 0.999
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_all_rules_are_asked_only_where_neighbours_disagree(rule):
+    packs = make_packs()
+    torch.manual_seed(1)
+    values = make_values(packs, (16, 16, 16))
+    asked = []
+
+    def merge(answers, around):
+        asked.append(answers[0].weight.numel())
+        return RULES[rule](answers, around)
+
+    found = in_slabs(packs, values, [None, None], (40, 40, 40), [16], merge)
+    expected = everywhere(packs, values, (40, 40, 40), RULES[rule]).organ.numpy()
+    assert np.mean(found.organ == expected) > 0.98
+    assert sum(asked) < 0.8 * 40**3
+
+
+def test_scores_are_those_of_the_winners():
+    packs = make_packs()
+    torch.manual_seed(1)
+    values = make_values(packs, (10, 10, 10))
+    found = in_slabs(packs, values, [None, None], (25, 25, 25), [4], scores=True)
+    expected = everywhere(packs, values, (25, 25, 25))
+    assert np.abs(found.score - expected.score.numpy()).mean() < 0.02  # inside organs, those of the corners
+    assert not found.score[found.organ == 0].any()
+
+
+def test_organs_not_asked_for_are_background():
+    packs = make_packs()
+    torch.manual_seed(1)
+    values = make_values(packs, (10, 10, 10))
+    everything = in_slabs(packs, values, [None, None], (25, 25, 25), [4])
+    wanted = np.zeros_like(EVERYTHING)
+    wanted[1] = 1
+    said = [Said(value, None) for value in values]
+    slab = Slab(slice(0, 10), packs, said, Surroundings())
+    some = LabelsOnScan(highest_probability, (10, 10, 10), (25, 25, 25), wanted)
+    with torch.no_grad():
+        some.put(slab, slab.decide([highest_probability])[0][0])
+    np.testing.assert_array_equal(some.organ, np.where(everything.organ == 1, 1, 0))
+    assert some.organ.any()
+
+
+def test_where_no_window_ran_there_is_background():
+    packs = make_packs()
+    torch.manual_seed(1)
+    values = make_values(packs, (10, 10, 10))
+    share = torch.ones(10, 10, 10)
+    share[5:] = 0
+    found = in_slabs(packs, values, [share, share], (20, 20, 20), [10])
+    assert found.organ[:9].any()
+    assert not found.organ[11:].any()
+
+
+def test_body_part_and_disease_are_those_of_the_nearest_prepared_voxel():
+    packs = make_packs()
+    torch.manual_seed(1)
+    values = make_values(packs, (4, 6, 6))
+    seen = []
+
+    def merge(answers, around):
+        seen.append(around)
+        return highest_probability(answers, around)
+
+    anomaly = torch.arange(4.0)[:, None, None].expand(4, 6, 6) / 4
+    in_slabs(
+        packs, values, [None, None], (8, 12, 12), [4], merge, around=Surroundings(torch.arange(4), anomaly)
+    )
+    of_pixels = [around for around in seen if around.anomaly.shape[1:] == (1, 1)]
+    assert of_pixels
+    for around in of_pixels:
+        np.testing.assert_array_equal(around.body_part / 4, around.anomaly[:, 0, 0])
+
+
+@given(old=st.integers(1, 40), new=st.integers(1, 40))
+def test_an_axis_interpolates_as_torch_does(old, new):
+    axis, line = Axis.between(old, new), np.random.default_rng(old).normal(size=old).astype(np.float32)
+    ours = line[axis.lower] * (1 - axis.fraction) + line[axis.upper] * axis.fraction
+    theirs = functional.interpolate(torch.from_numpy(line)[None, None], size=new, mode="linear")[0, 0]
+    np.testing.assert_allclose(ours, theirs, atol=1e-4)
