@@ -33,7 +33,15 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         type=Path,
         required=True,
         metavar="OUT",
-        help="a folder, or for one scan a .nii.gz file",
+        help="a folder, or for one scan a .nii.gz, .seg.nrrd or .dcm file",
+    )
+    parser.add_argument(
+        "-ot",
+        "--output-type",
+        "--output_type",
+        metavar="A,B",
+        help="nifti (one label map), organs (a file each), seg.nrrd (3D Slicer), dicom_seg, dicom_labelmap, "
+        "rtstruct; several at once with commas (default: by OUT's name, else nifti)",
     )
     parser.add_argument(
         "--organs", metavar="A,B", help="only these organs; packs without any of them are not run"
@@ -88,6 +96,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from continual_segment.clinic import OutputConfig, segment
+    from continual_segment.clinic.formats import format_of_file
     from continual_segment.errors import ConfigError
     from continual_segment.segmentation import SegmentConfig
 
@@ -104,7 +113,8 @@ def run(args: argparse.Namespace) -> int:
     organs = (
         [name.strip() for name in args.organs.split(",") if name.strip()] if args.organs is not None else None
     )
-    outputs = OutputConfig(args.scores, args.explain, args.series, args.force)
+    formats = args.output_type.split(",") if args.output_type else [format_of_file(args.out) or "nifti"]
+    outputs = OutputConfig(tuple(formats), args.scores, args.explain, args.series, args.force)
     source = args.source or args.input
     failures = segment(source, args.model, args.out, organs, config, outputs, args.body_parts)
     if failures:

@@ -23,18 +23,24 @@ class Job:
     source: Path
     folder: Path
     """Of the results."""
-    ending: str = ".nii.gz"
-    """Of label maps."""
+    file: str | None = None
+    """Name of the one file that was asked for, where one was."""
     alone: bool = True
     """Whether the folder is for this case only."""
 
-    @property
-    def labels(self) -> Path:
-        return self.folder / f"{self.case}{self.ending}"
+    def file_name(self, ending: str) -> str:
+        """Of the case's labels; a format without ending makes a folder of files."""
+        if self.file is not None:
+            return self.file
+        return f"{self.case}{ending}" if ending or not self.alone else ""
+
+    def beside(self, folder: Path, kind: str, ending: str = ".nii.gz") -> Path:
+        """In a folder of its own, so that a folder of label maps holds nothing else."""
+        return folder / kind / f"{self.case}{ending}"
 
 
-def list_jobs(source: Path, output: Path) -> list[Job]:
-    """Every scan, by its name."""
+def list_jobs(source: Path, output: Path, as_file: bool = False) -> list[Job]:
+    """Every scan, by its name; `as_file` says that the output names a file, not a folder."""
     if not source.exists():
         raise ScanError(f"{source}: no such file or folder.")
     if source.is_file() and source.suffix == LIST_SUFFIX:
@@ -42,19 +48,19 @@ def list_jobs(source: Path, output: Path) -> list[Job]:
     elif source.is_dir() and not holds_one_scan(source):
         scans = _in_folder(source)
     else:
-        return [_single(source, output)]
-    if is_scan_file(output):
+        return [_single(source, output, as_file)]
+    if as_file:
         raise ScanError(f"{output}: several scans cannot go into one file. Name a folder.")
     jobs = [Job(case_of(scan), scan, output, alone=False) for scan in scans]
     _refuse_shared_names(jobs)
     return sorted(jobs, key=lambda job: job.case)
 
 
-def _single(source: Path, output: Path) -> Job:
-    if not is_scan_file(output):
+def _single(source: Path, output: Path, as_file: bool) -> Job:
+    if not as_file:
         return Job(case_of(source), source, output)
-    case = name_of_scan(output)
-    return Job(case, source, output.parent, output.name.removeprefix(case))
+    case = name_of_scan(output) if is_scan_file(output) else output.stem
+    return Job(case.removesuffix(".seg"), source, output.parent, output.name)
 
 
 def holds_one_scan(folder: Path) -> bool:
@@ -104,8 +110,9 @@ def _refuse_shared_names(jobs: list[Job]) -> None:
     scan_of: dict[str, Path] = {}
     for job in jobs:
         if other := scan_of.get(job.case.lower()):  # lower: some file systems do not tell case
+            target = job.folder / job.case
             raise ScanError(
-                f"{other} and {job.source} would both be written to {job.labels}. Rename one of them."
+                f"{other} and {job.source} would both be written to {target}. Rename one of them."
             )
         scan_of[job.case.lower()] = job.source
 

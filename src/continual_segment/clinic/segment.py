@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from continual_segment.body_parts import BodyPartRegressor
+from continual_segment.clinic.formats import format_of_file
 from continual_segment.clinic.jobs import Job, list_jobs
 from continual_segment.clinic.outputs import OutputConfig, Result, write_result
 from continual_segment.clinic.sanity import check_scan
-from continual_segment.errors import ContinualSegmentError
-from continual_segment.files import read_source
+from continual_segment.errors import ConfigError, ContinualSegmentError
+from continual_segment.files import is_scan_file, read_source
 from continual_segment.model import Model
 from continual_segment.segmentation import SegmentConfig, Segmenter
 from continual_segment.segmentation.slabs import Known
@@ -36,7 +37,7 @@ def segment(
     """
     outputs = outputs or OutputConfig()
     model = model if isinstance(model, Model) else Model.open(model)
-    jobs = list_jobs(source, output)
+    jobs = list_jobs(source, output, names_file(output, outputs))
     segmenter = Segmenter(model, organs, config=config)
     regressor = BodyPartRegressor.read(body_parts) if body_parts else None
     failures = {}
@@ -49,6 +50,23 @@ def segment(
     return failures
 
 
+def names_file(output: Path, outputs: OutputConfig) -> bool:
+    """Whether the output is a file, which must then be of the one format asked for."""
+    by_name = format_of_file(output)
+    if output.is_dir() or not (by_name or is_scan_file(output)):
+        return False
+    if by_name is None:
+        raise ConfigError(
+            f"{output}: label maps are written as .nii.gz, .seg.nrrd or .dcm. Name one of these."
+        )
+    if outputs.formats != (by_name,) and not (output.suffix == ".dcm" and len(outputs.formats) == 1):
+        raise ConfigError(
+            f"{output}: the name is that of a {by_name} file, but {', '.join(outputs.formats)} was asked "
+            "for. Name a folder, or choose the format with -ot."
+        )
+    return True
+
+
 def segment_one(
     job: Job, segmenter: Segmenter, regressor: BodyPartRegressor | None, outputs: OutputConfig
 ) -> Result:
@@ -59,7 +77,8 @@ def segment_one(
     known = Known(regressor.regions(source.volume).body_part) if regressor else None
     if outputs.explain:
         explained = segmenter.explained(source.volume, job.case, known)
-        return Result(source, sanity, explained.labels, explained.scores, explained)
+        return Result(source, sanity, explained.labels, explained.scores, segmenter.config.nested, explained)
     if outputs.scores:
-        return Result(source, sanity, *segmenter(source.volume, job.case, known))
-    return Result(source, sanity, segmenter.labels(source.volume, job.case, known), None)
+        return Result(source, sanity, *segmenter(source.volume, job.case, known), segmenter.config.nested)
+    labels = segmenter.labels(source.volume, job.case, known)
+    return Result(source, sanity, labels, None, segmenter.config.nested)

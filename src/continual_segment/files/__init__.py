@@ -19,6 +19,7 @@ from continual_segment.files import metaimage, nifti, nrrd
 from continual_segment.files.atomic import atomic_path, write_bytes, write_json, write_text
 from continual_segment.files.dicom.headers import is_dicom, study_of
 from continual_segment.files.grids import oblique_deg
+from continual_segment.files.nrrd import write_segments
 from continual_segment.files.source import (
     Source,
     labels_on,
@@ -56,6 +57,7 @@ __all__ = [
     "write_json",
     "write_labels",
     "write_scan",
+    "write_segments",
     "write_text",
 ]
 

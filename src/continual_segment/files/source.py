@@ -17,6 +17,7 @@ from continual_segment.errors import ScanError
 from continual_segment.files.dicom.headers import text
 from continual_segment.files.dicom.read import read_series
 from continual_segment.files.dicom.series import Series
+from continual_segment.files.grids import plane_of
 from continual_segment.files.stack import AIR_HU, Stack, without_tilt
 from continual_segment.volume import Grid, LabelMap, Volume
 
@@ -100,25 +101,3 @@ def voxels_on(voxels: np.ndarray, grid: Grid, target: Grid) -> np.ndarray:
     x, y, z, corner = target.affine[:3].T
     planes = (plane_of(voxels, grid, corner + k * z, x, y, target.shape[1:]) for k in range(target.shape[0]))
     return np.stack(list(planes))
-
-
-def plane_of(
-    voxels: np.ndarray,
-    grid: Grid,
-    corner_mm: np.ndarray,
-    column_mm: np.ndarray,
-    row_mm: np.ndarray,
-    shape: tuple[int, ...],
-) -> np.ndarray:
-    """Values (row, column) nearest to corner + column * column_mm + row * row_mm in the patient (RAS)."""
-    to_index = np.linalg.inv(grid.affine)
-    start = to_index[:3, :3] @ corner_mm + to_index[:3, 3]
-    across, down = to_index[:3, :3] @ column_mm, to_index[:3, :3] @ row_mm
-    rows, columns = np.arange(shape[0])[:, None], np.arange(shape[1])[None, :]
-    found, inside = [], np.ones(shape, bool)
-    for axis in (2, 1, 0):  # affines count x, y, z; voxels lie as z, y, x
-        index = np.rint(start[axis] + down[axis] * rows + across[axis] * columns)
-        length = grid.shape[2 - axis]
-        inside &= (index >= 0) & (index < length)
-        found.append(np.clip(index, 0, length - 1).astype(np.intp))
-    return np.where(inside, voxels[found[0], found[1], found[2]], 0).astype(voxels.dtype)

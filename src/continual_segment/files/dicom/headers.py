@@ -62,6 +62,11 @@ def file_at(path: Path) -> DicomFile:
     return DicomFile(str(path), lambda: path.open("rb"))
 
 
+def gone(name: str) -> DicomFile:
+    """In place of a file that was read: its name for sentences, without its content."""
+    return DicomFile(name, io.BytesIO)
+
+
 def is_dicom(path: Path) -> bool:
     """Whether a file starts as DICOM files do or, from old machines without that start, is named so."""
     try:

@@ -16,7 +16,7 @@ from pydicom import Dataset
 
 from continual_segment.errors import ScanError
 from continual_segment.files.dicom.headers import BROKEN, numbers, text
-from continual_segment.files.dicom.series import Frame, Series, choose_series, without_copies
+from continual_segment.files.dicom.series import Frame, Series, choose_series, without_files, without_frames
 from continual_segment.files.grids import LPS_TO_RAS, as_hounsfield, check_affine, check_size, to_canonical
 from continual_segment.files.stack import AIR_HU, SAME_PLACE_MM, Stack, straighten
 from continual_segment.volume import Volume
@@ -48,7 +48,8 @@ def read_series(path: Path, wanted: str | None = None, force: bool = False) -> D
     affine = LPS_TO_RAS @ stack.affine()
     check_affine(path, affine)
     voxels, grid = to_canonical(stack.voxels.transpose(2, 1, 0), affine)
-    return DicomScan(Volume(as_hounsfield(voxels), grid), series, (*notes, *changes))
+    volume = Volume(as_hounsfield(voxels), grid)
+    return DicomScan(volume, without_files(series), (*notes, *changes))
 
 
 def stack_of(series: Series, slices: np.ndarray) -> Stack:
@@ -70,7 +71,7 @@ def drop_copies(series: Series, slices: np.ndarray) -> tuple[Series, np.ndarray,
     if not copies:
         return series, slices, ()
     note = f"{len(copies)} slices were there twice; one of each was kept."
-    return without_copies(series, copies), np.delete(slices, copies, axis=0), (note,)
+    return without_frames(series, copies), np.delete(slices, copies, axis=0), (note,)
 
 
 def decode(series: Series) -> np.ndarray:

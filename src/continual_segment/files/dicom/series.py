@@ -23,6 +23,7 @@ from continual_segment.files.dicom.headers import (
     BROKEN,
     DicomFile,
     dicom_files,
+    gone,
     number,
     numbers,
     text,
@@ -242,6 +243,11 @@ def _unit(orientation: np.ndarray) -> np.ndarray:
     return np.concatenate([row, column / np.linalg.norm(column)])
 
 
-def without_copies(series: Series, same: list[int]) -> Series:
+def without_frames(series: Series, dropped: list[int]) -> Series:
     """The series without the frames at these places of its list."""
-    return replace(series, frames=tuple(f for index, f in enumerate(series.frames) if index not in same))
+    return replace(series, frames=tuple(f for index, f in enumerate(series.frames) if index not in dropped))
+
+
+def without_files(series: Series) -> Series:
+    """The series without the content of its files: what results refer to is in the headers."""
+    return replace(series, frames=tuple(replace(f, file=gone(f.file.name)) for f in series.frames))

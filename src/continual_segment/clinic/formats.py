@@ -1,0 +1,134 @@
+"""Label maps in every format that is written, and the files each one makes.
+
+A new format is one function and one line in FORMATS.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+
+from continual_segment import __version__
+from continual_segment.clinic.jobs import Job
+from continual_segment.errors import ConfigError
+from continual_segment.files import Source, labels_on, write_labels, write_segments
+from continual_segment.files.dicom.derive import derived_series, write_series
+from continual_segment.files.dicom.rtstruct import write_contours
+from continual_segment.files.dicom.seg import write_segmentation
+from continual_segment.files.dicom.series import Series
+from continual_segment.segmentation.nested import layers
+from continual_segment.volume import LabelMap
+
+log = logging.getLogger(__name__)
+
+ALIASES = {"dicom_rtstruct": "rtstruct", "nii": "nifti", "seg_nrrd": "seg.nrrd", "nifti_ml": "nifti"}
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """A case with its labels, as the formats need it."""
+
+    job: Job
+    source: Source
+    labels: LabelMap
+    """On the grid of the volume that was segmented."""
+    nested: bool
+
+    @cached_property
+    def drawn(self) -> LabelMap:
+        """On the scan's own grid, one number per voxel."""
+        return labels_on(self.labels, self.source.grid)
+
+    def layers(self, labels: LabelMap) -> list[LabelMap]:
+        """Organs and their parts apart, where they share voxels; only names of organs that can be there."""
+        return layers(labels) if self.nested else [labels]
+
+    @property
+    def own_series(self) -> bool:
+        return self.source.series is not None
+
+    @cached_property
+    def series(self) -> Series:
+        """The DICOM slices that results refer to."""
+        return self.source.series or derived_series(self.job.case, self.source.volume)
+
+
+def write_format(name: str, stage: Path, labelled: Labelled) -> None:
+    """Write one format into a folder."""
+    format_ = FORMATS[name]
+    if name.startswith(("dicom", "rt")) and not labelled.own_series:
+        ct = stage / f"{labelled.job.case}_ct"
+        if not ct.exists():
+            write_series(ct, labelled.series, labelled.source.volume)
+    format_.write(stage / labelled.job.file_name(format_.ending), labelled)
+
+
+def canonical_format(name: str) -> str:
+    """Our name of a format; ConfigError lists those there are."""
+    name = ALIASES.get(name, name)
+    if name not in FORMATS:
+        raise ConfigError(f"There is no output format {name!r}; there are {', '.join(FORMATS)}.")
+    return name
+
+
+def format_of_file(path: Path) -> str | None:
+    """The format that a file's name asks for; None for a folder."""
+    endings = {each.ending: name for name, each in FORMATS.items() if each.ending}
+    endings |= {".nii": "nifti", ".dcm": "dicom_seg"}  # last: the longer ones say more
+    return next((name for ending, name in endings.items() if path.name.endswith(ending)), None)
+
+
+@dataclass(frozen=True)
+class Format:
+    """One way to write labels."""
+
+    ending: str
+    """Of its file; empty for a folder of files."""
+    write: Callable[[Path, Labelled], None]
+
+
+def _nifti(path: Path, labelled: Labelled) -> None:
+    write_labels(path, labelled.drawn)
+
+
+def _organs(folder: Path, labelled: Labelled) -> None:
+    """One mask per organ, as TotalSegmentator writes them: an organ that was not found is an empty one."""
+    divided = labelled.layers(labelled.drawn)
+    for label, name in labelled.labels.names.items():
+        mask = np.any([layer.voxels == label for layer in divided], axis=0).astype(np.uint8)
+        write_labels(folder / f"{name}.nii.gz", LabelMap(mask, labelled.drawn.grid, {1: name}))
+
+
+def _seg_nrrd(path: Path, labelled: Labelled) -> None:
+    write_segments(path, [_found_only(layer) for layer in labelled.layers(labelled.drawn)])
+
+
+def _found_only(labels: LabelMap) -> LabelMap:
+    present = set(np.unique(labels.voxels).tolist())
+    return LabelMap(labels.voxels, labels.grid, {k: v for k, v in labels.names.items() if k in present})
+
+
+def _dicom_seg(path: Path, labelled: Labelled, label_map: bool = False) -> None:
+    divided = labelled.layers(labelled.labels)
+    if not write_segmentation(path, divided, labelled.series, __version__, label_map):
+        log.warning("%s: no organ was found; no DICOM SEG was written.", labelled.job.case)
+
+
+def _rtstruct(path: Path, labelled: Labelled) -> None:
+    if not write_contours(path, labelled.layers(labelled.labels), labelled.series, __version__):
+        log.warning("%s: no organ was found; no RTSTRUCT was written.", labelled.job.case)
+
+
+FORMATS = {
+    "nifti": Format(".nii.gz", _nifti),
+    "organs": Format("", _organs),
+    "seg.nrrd": Format(".seg.nrrd", _seg_nrrd),
+    "dicom_seg": Format(".seg.dcm", _dicom_seg),
+    "dicom_labelmap": Format(".labelmap.dcm", partial(_dicom_seg, label_map=True)),
+    "rtstruct": Format(".rtstruct.dcm", _rtstruct),
+}

@@ -1,0 +1,61 @@
+"""The slices that DICOM results refer to, and labels cut along them.
+
+A segmentation or contour in DICOM names the image it lies on. Labels may have been made on another grid,
+because the gantry was tilted or slices were missing; so every slice takes the labels in its own plane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from pydicom import Dataset
+
+from continual_segment.files.dicom.series import Frame, Series
+from continual_segment.files.grids import LPS_TO_RAS, plane_of
+from continual_segment.volume import LabelMap
+
+TO_RAS = np.diag(LPS_TO_RAS)[:3]
+NEEDED = [
+    "PatientName",
+    "PatientID",
+    "PatientBirthDate",
+    "PatientSex",
+    "StudyDate",
+    "StudyTime",
+    "StudyID",
+    "AccessionNumber",
+    "ReferringPhysicianName",
+    "Manufacturer",
+    "PositionReferenceIndicator",
+]
+"""What DICOM wants in every result, if only empty; anonymised series lack some."""
+
+
+def planes(labels: LabelMap, series: Series) -> Iterator[np.ndarray]:
+    """Labels (row, column) on every frame of a series."""
+    for frame in series.frames:
+        shape = int(frame.header.Rows), int(frame.header.Columns)
+        yield plane_of(
+            labels.voxels,
+            labels.grid,
+            frame.position_mm * TO_RAS,
+            frame.orientation[:3] * frame.pixel_mm[1] * TO_RAS,
+            frame.orientation[3:] * frame.pixel_mm[0] * TO_RAS,
+            shape,
+        )
+
+
+def point_mm(frame: Frame, columns_rows: np.ndarray) -> np.ndarray:
+    """Places (point, 3) of points (column, row) of a frame: left, posterior, superior."""
+    across = columns_rows[:, :1] * frame.pixel_mm[1] * frame.orientation[:3]
+    down = columns_rows[:, 1:] * frame.pixel_mm[0] * frame.orientation[3:]
+    return frame.position_mm + across + down
+
+
+def complete(header: Dataset) -> Dataset:
+    """The header with empty values where a result needs one and the series has none."""
+    for keyword in NEEDED:
+        if keyword not in header:
+            setattr(header, keyword, "")
+    return header

@@ -1,0 +1,55 @@
+"""What an organ is called in the code systems that DICOM and 3D Slicer know.
+
+A SNOMED code means the organ of either side; left and right are a modifier. An organ without a code, because
+SNOMED has none or nobody looked it up yet, gets its own name in a private scheme: never a wrong code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from continual_segment.organs import Organ, find_organ
+
+SNOMED, PRIVATE = "SCT", "99CONSEG"
+LONGEST_VALUE, LONGEST_MEANING = 16, 64  # characters in DICOM
+
+
+@dataclass(frozen=True)
+class Term:
+    """A code of a scheme and what it means."""
+
+    value: str
+    scheme: str
+    meaning: str
+
+
+ANATOMY = Term("123037004", SNOMED, "Anatomical Structure")
+CHANGED = Term("49755003", SNOMED, "Morphologically Altered Structure")
+OBJECT = Term("260787004", SNOMED, "Physical object")
+SIDES = {"left": Term("7771000", SNOMED, "Left"), "right": Term("24028007", SNOMED, "Right")}
+DISEASE = {"tumor", "tumour", "cyst", "nodules", "effusion", "hemorrhage"}
+OBJECTS = {"implant"}
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Category, kind and side of an organ."""
+
+    category: Term
+    kind: Term
+    side: Term | None
+
+
+def terms_of(name: str) -> Terms:
+    organ = find_organ(name)
+    words = set(organ.name.split("_"))
+    category = CHANGED if words & DISEASE else OBJECT if words & OBJECTS else ANATOMY
+    return Terms(category, _kind(organ), SIDES.get(organ.side))
+
+
+def _kind(organ: Organ) -> Term:
+    words = organ.name.split("_")
+    meaning = " ".join(word for word in words if word != organ.side)[:LONGEST_MEANING]
+    if organ.snomed:
+        return Term(organ.snomed, SNOMED, meaning.capitalize())
+    return Term(f"ORGAN-{organ.id}"[:LONGEST_VALUE], PRIVATE, meaning.capitalize())
