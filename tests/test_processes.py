@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from continual_segment.errors import ContinualSegmentError
-from continual_segment.processes import Outcome, for_each, usable_cores, workers_for
+from continual_segment.processes import Companion, Outcome, for_each, usable_cores, workers_for
 
 HERE_AND_THERE = pytest.mark.parametrize("workers", [1, 2])
 LONG, FOREVER = 120, 3600  # seconds; waited for only when something is wrong, however slow the machine
@@ -181,3 +181,24 @@ def test_no_worker_outlives_a_killed_parent(tmp_path):
     process.kill()
     process.wait()
     assert all_gone(pids)
+
+
+def test_a_companion_that_is_killed_is_not_waited_for_and_the_next_job_gets_a_new_one():
+    companion = Companion(eval)
+    try:
+        companion.start(PID)
+        first = companion.finish()
+        companion.start(SLEEP.format(FOREVER))
+        os.kill(first, signal.SIGKILL)
+        with pytest.raises(ContinualSegmentError, match="was ended from outside"):
+            companion.finish()
+        companion.start(PID)
+        second = companion.finish()
+        assert second not in (first, os.getpid())
+        os.kill(second, signal.SIGKILL)  # while it has nothing to do
+        companion.start("1 / 0")
+        with pytest.raises((ZeroDivisionError, ContinualSegmentError)):  # it may die only after it was asked
+            companion.finish()
+    finally:
+        companion.close()
+    assert companion.process_id is None

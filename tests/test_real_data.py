@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from continual_segment.clinic import segment
+from continual_segment.clinic.segment import segment
 from continual_segment.data.raw import RawDataset
 from continual_segment.files import read_labels, read_scan
 from continual_segment.segmentation import SegmentConfig

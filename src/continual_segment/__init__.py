@@ -17,7 +17,7 @@ _HOMES = {
     "LabelMap": "volume",
     "Model": "model",
     "OrganPack": "model",
-    "OutputConfig": "clinic",
+    "OutputConfig": "clinic.outputs",
     "PreparedDataset": "data.prepared",
     "RawDataset": "data.raw",
     "Segmenter": "segmentation",
@@ -26,7 +26,7 @@ _HOMES = {
     "learn": "learning",
     "load_preset": "config",
     "prepare": "data.prepare",
-    "segment": "clinic",
+    "segment": "clinic.segment",
     "verify": "model",
 }
 

@@ -81,6 +81,60 @@ def for_each(
     return Outcome(ordered, {name: failures[name] for name in jobs if name in failures})
 
 
+class Companion(Generic[Result]):
+    """One process beside this one, which does one job at a time; if it dies the next job gets a new one."""
+
+    def __init__(self, function: Callable[..., Result]) -> None:
+        self.function = function
+        self._worker: tuple[Connection, SpawnProcess] | None = None
+
+    def start(self, *job: Any) -> None:
+        """Give it a job, which `finish` must be called for before the next."""
+        for _ in range(2):  # an idle process may have died unseen; then a new one is tried
+            if self._worker is None:
+                self._begin()
+            assert self._worker is not None
+            try:
+                self._worker[0].send(job)
+            except OSError:
+                self.close()
+            else:
+                return
+
+    def finish(self) -> Result:
+        """Wait for the job's result; what it raised is raised here, and so is the death of its process."""
+        try:
+            if self._worker is None:
+                raise EOFError
+            result, error = self._worker[0].recv()
+        except (EOFError, OSError) as gone:
+            self.close()
+            raise ContinualSegmentError(
+                "The process that worked on it was ended from outside, most often because memory ran out or "
+                "a damaged file broke its decoder. Try it again alone."
+            ) from gone
+        if error is not None:
+            raise error
+        return result
+
+    def close(self) -> None:
+        if self._worker is not None:
+            pipe, process = self._worker
+            self._worker = None
+            process.terminate()
+            process.join()
+            pipe.close()
+
+    @property
+    def process_id(self) -> int | None:
+        return None if self._worker is None else self._worker[1].pid
+
+    def _begin(self) -> None:
+        with _without_main(self.function):
+            self._worker = _new_worker()
+        self._worker[0].send((self.function, (), None))
+
+
 def workers_for(files: Iterable[Path], asked: int | None = None) -> int:
     """As many as asked for; else one per core, and fewer where the files are small."""
     if asked is not None:

@@ -16,7 +16,7 @@ from continual_segment.body_parts.learn import scan_of
 from continual_segment.body_parts.regions import Calibration, rise_per_mm
 from continual_segment.body_parts.slices import RowConfig, SliceView
 from continual_segment.cli.main import main
-from continual_segment.clinic import segment
+from continual_segment.clinic.segment import segment
 from continual_segment.data.prepare import PrepareConfig, prepare
 from continual_segment.data.raw import RawDataset
 from continual_segment.errors import ModelError

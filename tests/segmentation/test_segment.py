@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from continual_segment.cli.main import main
-from continual_segment.clinic import OutputConfig, segment
+from continual_segment.clinic.outputs import OutputConfig
+from continual_segment.clinic.segment import segment
 from continual_segment.errors import ModelError, ScanError
 from continual_segment.files import read_labels, read_scan, write_scan
 from continual_segment.model import Model
@@ -150,7 +151,7 @@ def scans(tmp_path, scan_path):
 def test_one_broken_scan_does_not_stop_the_others(scans, shared_model_folder, tmp_path, capsys, everything):
     out = tmp_path / "out"
     assert main(["segment", str(scans), "-m", str(shared_model_folder), "-o", str(out)]) == 1
-    assert sorted(path.name for path in out.iterdir()) == ["a.nii.gz", "c.nii.gz"]
+    assert sorted(path.name for path in out.iterdir()) == ["a.nii.gz", "c.nii.gz", "manifest"]
     shown = capsys.readouterr().out
     assert "1 failed:" in shown
     assert f"{scans / 'b.nii.gz'}: " in shown

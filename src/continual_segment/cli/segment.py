@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from continual_segment.cli.options import add_device, add_model, check_device
+
+if TYPE_CHECKING:
+    from continual_segment.clinic.outputs import OutputConfig
+    from continual_segment.segmentation import SegmentConfig
+
+FAST_OVERLAP = 0.25
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "segment",
         help="segment a scan or a folder of scans",
-        description="Write one label map per scan, on the scan's own grid, with organ names in its header. "
-        "In a folder, a scan that fails is reported at the end and the others are segmented all the same "
-        "(exit code 1).",
-        epilog="Example: conseg segment scans/ -m mymodel -o results/ --organs liver,kidney_left",
+        description="Segment scans: one label map each, on the scan's own grid, organ names in its header; or as -ot "
+        "asks. In a batch a scan that fails is reported at the end and the others are segmented "
+        "all the same (exit code 1); given again, the command goes on where it stopped.",
+        epilog="Examples: conseg segment ct_folder -m mymodel -o results -ot dicom_seg,rtstruct --statistics "
+        "--preview; conseg segment scans/ -m mymodel -o results/ --organs liver,kidney_left",
     )
     parser.add_argument(
         "source",
@@ -45,6 +54,27 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument(
         "--organs", metavar="A,B", help="only these organs; packs without any of them are not run"
+    )
+    parser.add_argument(
+        "--roi_subset", "--roi-subset", nargs="+", metavar="ORGAN", help="the same, with spaces between"
+    )
+    parser.add_argument(
+        "--ml", action="store_true", help="one label map for all organs, which is the default here"
+    )
+    parser.add_argument(
+        "--fast",
+        action="store_true",
+        help=f"windows overlap by {FAST_OVERLAP}, unless --overlap says otherwise",
+    )
+    parser.add_argument(
+        "--statistics",
+        action="store_true",
+        help="also write volume, Hounsfield units and quality per organ, to statistics/ as JSON and CSV",
+    )
+    parser.add_argument(
+        "--preview",
+        action="store_true",
+        help="also draw patient and organs from the front and the left, to preview/",
     )
     parser.add_argument(
         "--scores",
@@ -90,37 +120,83 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         action="store_true",
         help="segment what does not look like a CT, and interpolate over gaps of any length",
     )
+    parser.add_argument(
+        "--part",
+        default="1/1",
+        metavar="I/N",
+        help="of a batch only the I-th of N shares, for job arrays (default: all)",
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="in a batch, also cases whose results are there and up to date"
+    )
     add_device(parser, default="cpu")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    from continual_segment.clinic import OutputConfig, segment
-    from continual_segment.clinic.formats import format_of_file
+    from continual_segment.clinic.segment import segment
     from continual_segment.errors import ConfigError
-    from continual_segment.segmentation import SegmentConfig
 
     if (args.source is None) == (args.input is None):
         raise ConfigError("Name one scan or folder, either as first argument or after -i.")
-    names = ("merge", "nested", "overlap", "compile", "device")
-    try:
-        config = SegmentConfig(
-            **{name: getattr(args, name) for name in names if getattr(args, name) is not None}
-        )
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+    config, outputs = segment_config(args), output_config(args)
     check_device(config.device)
-    organs = (
-        [name.strip() for name in args.organs.split(",") if name.strip()] if args.organs is not None else None
-    )
-    formats = args.output_type.split(",") if args.output_type else [format_of_file(args.out) or "nifti"]
-    outputs = OutputConfig(tuple(formats), args.scores, args.explain, args.series, args.force)
     source = args.source or args.input
-    failures = segment(source, args.model, args.out, organs, config, outputs, args.body_parts)
+    failures = segment(source, args.model, args.out, wanted(args), config, outputs, args.body_parts)
     if failures:
         print(f"{len(failures)} failed:")
         for scan, sentence in failures.items():
-            print(f"  {scan}: {sentence}")
+            print(f"  {sentence}" if sentence.startswith(scan) else f"  {scan}: {sentence}")
         return 1
-    print(f"Label maps are in {args.out}.")
+    print(f"Results are in {args.out}.")
     return 0
+
+
+def segment_config(args: argparse.Namespace) -> SegmentConfig:
+    from continual_segment.errors import ConfigError
+    from continual_segment.segmentation import SegmentConfig
+
+    names = ("merge", "nested", "overlap", "compile", "device")
+    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    if args.fast:
+        given.setdefault("overlap", FAST_OVERLAP)
+    if "device" in given:
+        given["device"] = re.sub(r"^gpu\b", "cuda", given["device"])  # as TotalSegmentator calls it
+    try:
+        return SegmentConfig(**given)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def output_config(args: argparse.Namespace) -> OutputConfig:
+    from continual_segment.clinic.formats import format_of_file
+    from continual_segment.clinic.outputs import OutputConfig
+    from continual_segment.errors import ConfigError
+
+    if args.output_type is not None:
+        formats = [name.strip() for name in args.output_type.split(",") if name.strip()]
+    else:
+        formats = [format_of_file(args.out) or "nifti"]
+    if args.ml and "nifti" not in formats:
+        raise ConfigError(f"--ml means one NIfTI label map, but -ot asks for {', '.join(formats)}.")
+    if not (part := re.fullmatch(r"(\d+)/(\d+)", args.part)):
+        raise ConfigError(f"--part is I/N, such as 2/8, not {args.part!r}.")
+    return OutputConfig(
+        formats=tuple(formats),
+        scores=args.scores,
+        explain=args.explain,
+        statistics=args.statistics,
+        preview=args.preview,
+        series=args.series,
+        force=args.force,
+        part=(int(part[1]), int(part[2])),
+        again=args.again,
+    )
+
+
+def wanted(args: argparse.Namespace) -> list[str] | None:
+    """The organs asked for in either way; None for all."""
+    if args.organs is None and args.roi_subset is None:
+        return None
+    by_comma = (args.organs or "").split(",")
+    return [name.strip() for name in (*by_comma, *(args.roi_subset or ())) if name.strip()]

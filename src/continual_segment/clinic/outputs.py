@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from continual_segment.clinic.formats import Labelled, canonical_format, write_format
 from continual_segment.clinic.jobs import Job
-from continual_segment.clinic.sanity import Sanity
+from continual_segment.clinic.manifest import FOLDER, manifest_of
+from continual_segment.clinic.preview import preview
+from continual_segment.clinic.read import Case
+from continual_segment.clinic.statistics import as_csv, organ_statistics
 from continual_segment.errors import ConfigError
-from continual_segment.files import Source, labels_on, voxels_on, write_json, write_labels, write_scan
+from continual_segment.files import (
+    labels_on,
+    voxels_on,
+    write_bytes,
+    write_json,
+    write_labels,
+    write_scan,
+    write_text,
+)
 from continual_segment.files.atomic import staged
 from continual_segment.segmentation.explain import Explained
 from continual_segment.segmentation.nested import layers
@@ -18,7 +32,7 @@ from continual_segment.volume import Grid, LabelMap, Volume
 
 @dataclass(frozen=True)
 class OutputConfig:
-    """What to write, and how strict to be with what is read."""
+    """What to read, how strict to be with it, and what to write."""
 
     formats: tuple[str, ...] = ("nifti",)
     """Of label maps: nifti, organs, seg.nrrd, dicom_seg, dicom_labelmap, rtstruct."""
@@ -26,40 +40,78 @@ class OutputConfig:
     """Also each voxel's winning probability, to scores/."""
     explain: bool = False
     """Also the reasons: scores/, packs/, quality/ and, of nested organs, layers/."""
+    statistics: bool = False
+    """Also volume, Hounsfield units and quality per organ, to statistics/ as JSON and CSV."""
+    preview: bool = False
+    """Also a picture, to preview/."""
     series: str | None = None
     """Which DICOM series, by UID or by its number in the list, where several could be meant."""
     force: bool = False
     """Segment what does not look like a CT, and interpolate over gaps of any length."""
+    part: tuple[int, int] = (1, 1)
+    """Which of how many equal shares of a batch: (2, 8) is the second of eight, for job arrays."""
+    again: bool = False
+    """Segment cases of a batch anew whose results are there and would become the same."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "formats", tuple(map(canonical_format, self.formats)))
         if len(set(self.formats)) < max(1, len(self.formats)):
             raise ConfigError("Name at least one output format, and each of them once.")
+        if not 1 <= self.part[0] <= self.part[1]:
+            raise ConfigError(f"--part is I/N with I from 1 to N, not {self.part[0]}/{self.part[1]}.")
+
+    def for_manifest(self) -> dict[str, Any]:
+        """What decides the files of a case."""
+        return {name: value for name, value in asdict(self).items() if name not in ("part", "again")}
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
     """A case, segmented."""
 
-    source: Source
-    sanity: Sanity
+    case: Case
     labels: LabelMap
     scores: Volume | None
-    nested: bool = False
+    explained: Explained | None
+    nested: bool
     """Whether parts are drawn over wholes in the labels."""
-    explained: Explained | None = None
+    seconds: float
+    """That segmenting took."""
 
 
-def write_result(job: Job, result: Result, config: OutputConfig) -> None:
+def write_result(result: Result, config: OutputConfig, request: Mapping[str, Any]) -> None:
     """Everything that was asked for; nothing where something goes wrong."""
-    labelled = Labelled(job, result.source, result.labels, result.nested)
+    started = time.perf_counter()
+    case = result.case
+    job, volume = case.job, case.source.volume
+    labelled = Labelled(job, case.source, result.labels, result.nested)
     with staged(job.folder) as stage:
         for name in config.formats:
             write_format(name, stage, labelled)
-        if result.scores is not None:
-            write_scores(job.beside(stage, "scores"), result.scores, result.source.grid)
+        if (config.scores or config.explain) and result.scores is not None:
+            write_scores(job.beside(stage, "scores"), result.scores, case.source.grid)
         if config.explain and result.explained is not None:
             write_reasons(job, stage, labelled.drawn, result.explained)
+        if config.statistics and result.explained is not None:
+            rows = organ_statistics(volume, labelled.layers(result.labels), result.explained.quality)
+            write_json(
+                job.beside(stage, "statistics", ".json"), {row.pop("organ"): row for row in _copies(rows)}
+            )
+            write_text(job.beside(stage, "statistics", ".csv"), as_csv(rows))
+        if config.preview:
+            write_bytes(job.beside(stage, "preview", ".png"), preview(volume, result.labels))
+        seconds = {
+            "reading": case.seconds,
+            "segmenting": result.seconds,
+            "writing": time.perf_counter() - started,
+        }
+        manifest = manifest_of(dict(request), job, case.source, case.sanity, seconds)
+        files = sorted(str(path.relative_to(stage)) for path in stage.rglob("*") if path.is_file())
+        write_json(job.beside(stage, FOLDER, ".json"), manifest | {"files": files})
+
+
+def _copies(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [dict(row) for row in rows]
 
 
 def write_scores(path: Path, scores: Volume, grid: Grid) -> None:

@@ -1,23 +1,35 @@
-"""segment: scans in, results in every format out; one bad scan does not stop a night's batch."""
+"""segment: scans in, results in every format out, with one loading of the model.
+
+In a batch one process reads the next scan and another writes the last result while this one computes. A scan
+that cannot be read, or a process that dies over it, costs that case alone; what failed is told at the end.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import Any, TypeVar
 
 from continual_segment.body_parts import BodyPartRegressor
 from continual_segment.clinic.formats import format_of_file
 from continual_segment.clinic.jobs import Job, list_jobs
+from continual_segment.clinic.manifest import is_done, request_of
 from continual_segment.clinic.outputs import OutputConfig, Result, write_result
-from continual_segment.clinic.sanity import check_scan
+from continual_segment.clinic.read import Case, read_case
 from continual_segment.errors import ConfigError, ContinualSegmentError
-from continual_segment.files import is_scan_file, read_source
+from continual_segment.files import is_scan_file
 from continual_segment.model import Model
+from continual_segment.processes import Companion
 from continual_segment.segmentation import SegmentConfig, Segmenter
 from continual_segment.segmentation.slabs import Known
 
 log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+Compute = Callable[[Case], Result]
 
 
 def segment(
@@ -40,13 +52,19 @@ def segment(
     jobs = list_jobs(source, output, names_file(output, outputs))
     segmenter = Segmenter(model, organs, config=config)
     regressor = BodyPartRegressor.read(body_parts) if body_parts else None
-    failures = {}
-    for job in jobs:
-        try:
-            write_result(job, segment_one(job, segmenter, regressor, outputs), outputs)
-        except (ContinualSegmentError, OSError, MemoryError) as error:
-            failures[str(job.source)] = str(error) or type(error).__name__
-            log.error("%s", error)
+    request = request_of(segmenter, model.encoder_fingerprint, outputs.for_manifest())
+
+    def compute(case: Case) -> Result:
+        return segment_case(case, segmenter, regressor, outputs)
+
+    if len(jobs) > 1:
+        return segment_batch(still_to_do(jobs, request, outputs), compute, outputs, request)
+    failures: dict[str, str] = {}
+    try:
+        result = compute(read_case(jobs[0], outputs.series, outputs.force))
+        write_result(result, outputs, request)
+    except (ContinualSegmentError, OSError, MemoryError) as error:
+        failures[str(jobs[0].source)] = sentence_of(error)
     return failures
 
 
@@ -67,18 +85,74 @@ def names_file(output: Path, outputs: OutputConfig) -> bool:
     return True
 
 
-def segment_one(
-    job: Job, segmenter: Segmenter, regressor: BodyPartRegressor | None, outputs: OutputConfig
+def still_to_do(jobs: list[Job], request: dict[str, Any], outputs: OutputConfig) -> list[Job]:
+    """This part's jobs without those whose results are there."""
+    index, parts = outputs.part
+    own = jobs[index - 1 :: parts]
+    left = [job for job in own if outputs.again or not is_done(job, request)]
+    if len(left) < len(own):
+        log.info(
+            "%d of %d cases are done already; --again segments them anew.", len(own) - len(left), len(own)
+        )
+    return left
+
+
+def segment_batch(
+    jobs: list[Job], compute: Compute, outputs: OutputConfig, request: dict[str, Any]
+) -> dict[str, str]:
+    """Read ahead, compute, write behind: one case each at a time."""
+    failures: dict[str, str] = {}
+
+    def attempt(job: Job, step: Callable[[], Value]) -> Value | None:
+        """One bad scan, or our own bug on it, must not stop a night's batch."""
+        try:
+            return step()
+        except Exception as error:
+            failures[str(job.source)] = sentence_of(error)
+            log.error("%s: failed, %s", job.case, sentence_of(error))
+            log.debug("how it came about", exc_info=error)
+            return None
+
+    with closing(Companion(read_case)) as reader, closing(Companion(write_result)) as writer:
+        written: Job | None = None
+        for job, following in zip(jobs, [*jobs[1:], None], strict=True):
+            if job is jobs[0]:
+                reader.start(job, outputs.series, outputs.force)
+            case = attempt(job, reader.finish)
+            if following:
+                reader.start(following, outputs.series, outputs.force)
+            result = case and attempt(job, lambda case=case: compute(case))  # type: ignore[misc]
+            if result:
+                if written:
+                    attempt(written, writer.finish)
+                writer.start(result, outputs, request)
+                written = job
+        if written:
+            attempt(written, writer.finish)
+    return failures
+
+
+def sentence_of(error: Exception) -> str:
+    known = isinstance(error, (ContinualSegmentError, OSError, MemoryError))
+    text = str(error) or type(error).__name__
+    return text if known else f"an unexpected {type(error).__name__} ({text}), our mistake: please report it"
+
+
+def segment_case(
+    case: Case, segmenter: Segmenter, regressor: BodyPartRegressor | None, outputs: OutputConfig
 ) -> Result:
-    source = read_source(job.source, outputs.series, outputs.force)
-    sanity = check_scan(str(job.source), source, outputs.force)
-    for sentence in (*source.notes, *sanity.problems, *sanity.warnings):
-        log.warning("%s: %s", job.case, sentence)
-    known = Known(regressor.regions(source.volume).body_part) if regressor else None
-    if outputs.explain:
-        explained = segmenter.explained(source.volume, job.case, known)
-        return Result(source, sanity, explained.labels, explained.scores, segmenter.config.nested, explained)
-    if outputs.scores:
-        return Result(source, sanity, *segmenter(source.volume, job.case, known), segmenter.config.nested)
-    labels = segmenter.labels(source.volume, job.case, known)
-    return Result(source, sanity, labels, None, segmenter.config.nested)
+    started = time.perf_counter()
+    for sentence in (*case.source.notes, *case.sanity.problems, *case.sanity.warnings):
+        log.warning("%s: %s", case.job.case, sentence)
+    volume, title = case.source.volume, case.job.case
+    known = Known(regressor.regions(volume).body_part) if regressor else None
+    scores, explained = None, None
+    if outputs.explain or outputs.statistics:
+        explained = segmenter.explained(volume, title, known)
+        labels, scores = explained.labels, explained.scores
+    elif outputs.scores:
+        labels, scores = segmenter(volume, title, known)
+    else:
+        labels = segmenter.labels(volume, title, known)
+    seconds = time.perf_counter() - started
+    return Result(case, labels, scores, explained, segmenter.config.nested, seconds)

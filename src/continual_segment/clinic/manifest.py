@@ -1,0 +1,94 @@
+"""The manifest: how a result came about, without saying whose it is.
+
+It holds versions, fingerprints of encoder and packs, settings, times, what was found in the scan, what was
+changed in it, and a hash of its voxels; no path, name, date or UID of the patient. A batch reads it to tell
+which cases are done: same request, same input files, all results still there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from continual_segment import __version__
+from continual_segment.clinic.jobs import Job
+from continual_segment.clinic.sanity import Sanity
+from continual_segment.files import Source
+from continual_segment.segmentation import Segmenter
+
+FOLDER = "manifest"
+NOT_THE_RESULT = ("progress", "device", "compile")
+"""Settings that a result does not depend on."""
+
+
+def request_of(segmenter: Segmenter, encoder: str, outputs: dict[str, Any]) -> dict[str, Any]:
+    """All that decides what a scan becomes."""
+    settings = {name: value for name, value in asdict(segmenter.config).items() if name not in NOT_THE_RESULT}
+    request = {
+        "version": __version__,
+        "encoder": encoder,
+        "packs": {pack.voice.name: pack.voice.fingerprint for pack in segmenter.packs},
+        "organs": [organ.name for organ in segmenter.organs],
+        "settings": settings,
+        "outputs": outputs,
+    }
+    return json.loads(json.dumps(request))  # lists for tuples: equal to what is read back
+
+
+def manifest_of(
+    request: dict[str, Any], job: Job, source: Source, sanity: Sanity, seconds: dict[str, float]
+) -> dict[str, Any]:
+    return {
+        "request": request,
+        "machine": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "system": platform.system(),
+            "processor": platform.machine(),
+        },
+        "input": {
+            "files": input_files(job.source),
+            "sha256_of_voxels": hash_of(source),
+            "facts": sanity.facts,
+            "changed": list(source.notes),
+            "problems": list(sanity.problems),
+            "warnings": list(sanity.warnings),
+        },
+        "seconds": {name: round(value, 2) for name, value in seconds.items()},
+    }
+
+
+def hash_of(source: Source) -> str:
+    """Of voxels and grid: the same scan has the same one, whoever it is called."""
+    digest = hashlib.sha256(np.ascontiguousarray(source.volume.voxels).data)
+    digest.update(np.round(source.volume.grid.affine, 4).tobytes())
+    return digest.hexdigest()
+
+
+def input_files(path: Path) -> dict[str, int]:
+    """What changes when a file does, without reading it."""
+    files = [each for each in path.rglob("*") if each.is_file()] if path.is_dir() else [path]
+    stats = [each.stat() for each in files]
+    newest = max((each.st_mtime_ns for each in stats), default=0)
+    return {"count": len(files), "bytes": sum(each.st_size for each in stats), "newest_ns": newest}
+
+
+def is_done(job: Job, request: dict[str, Any]) -> bool:
+    """Whether a case's results are there and would become the same again."""
+    try:
+        manifest = json.loads(job.beside(job.folder, FOLDER, ".json").read_text(encoding="utf-8"))
+        return (
+            manifest["request"] == request
+            and manifest["input"]["files"] == input_files(job.source)
+            and all((job.folder / name).is_file() for name in manifest["files"])
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

@@ -1,0 +1,95 @@
+"""One picture of a whole segmentation: the patient from the front and from the left, organs in colour.
+
+Every ray shows the organ it meets first, darker the deeper it lies, over a projection of the scan. No display
+server is needed.
+"""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from continual_segment.files.label_table import label_colour
+from continual_segment.organs import find_organ
+from continual_segment.volume import LabelMap, Volume
+
+VIEWS = {"from the front": 1, "from the left": 2}
+"""Title -> the axis of (z, y, x) that is looked along."""
+WINDOW_HU = (-200.0, 400.0)
+MOST_NAMES = 45
+HEIGHT_INCHES, NARROWEST = 6.0, 0.25
+
+
+def preview(scan: Volume, labels: LabelMap) -> bytes:
+    """A PNG."""
+    z, y, x = np.multiply(scan.grid.shape, scan.grid.spacing_mm)
+    widths = [max(side / z, NARROWEST) for side in (x, y)]
+    names = _largest(labels)
+    columns = max(1, -(-len(names) // 23))
+    size = HEIGHT_INCHES * sum(widths) + 1.7 * columns, HEIGHT_INCHES
+    figure = Figure(figsize=size, layout="constrained", facecolor="black")
+    axes = figure.subplots(1, 2, width_ratios=widths)
+    for axes_, (title, axis) in zip(axes, VIEWS.items(), strict=True):
+        sides = {1: scan.grid.spacing_mm[2], 2: scan.grid.spacing_mm[1]}
+        aspect = scan.grid.spacing_mm[0] / sides[axis]
+        axes_.imshow(seen(_projection(scan, axis)), "gray", vmin=0, vmax=1, aspect=aspect)
+        axes_.imshow(seen(first_organs(labels, axis)), aspect=aspect, interpolation="nearest")
+        axes_.set_title(title, color="white", fontsize=9)
+        axes_.set_axis_off()
+    patches = [Patch(color=_colour(name), label=name) for name in names]
+    if patches:
+        legend = {"loc": "outside right center", "ncols": columns, "fontsize": 7, "frameon": False}
+        figure.legend(handles=patches, labelcolor="white", **legend)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=100)
+    return picture.getvalue()
+
+
+def seen(picture: np.ndarray) -> np.ndarray:
+    """Head at the top; from the front the patient's right is on the left, from the left the front is."""
+    return picture[::-1, ::-1]
+
+
+def _projection(scan: Volume, axis: int) -> np.ndarray:
+    """Between the mean and the brightest along each ray, so that outline and bones both show."""
+    low, high = WINDOW_HU
+    brightest, total = None, 0.0
+    for index in range(scan.voxels.shape[axis]):
+        plane = np.clip((scan.voxels.take(index, axis=axis) - low) / (high - low), 0, 1).astype(np.float32)
+        brightest = plane if brightest is None else np.maximum(brightest, plane)
+        total = total + plane
+    assert brightest is not None
+    mean = total / np.float32(scan.voxels.shape[axis])
+    return 0.35 * brightest + 0.65 * mean / max(float(np.max(mean)), 1e-6)
+
+
+def first_organs(labels: LabelMap, axis: int) -> np.ndarray:
+    """RGBA of the organ that each ray meets first: looking from the front or from the left."""
+    voxels = np.moveaxis(labels.voxels, axis, 0)
+    voxels = voxels[::-1] if axis == 1 else voxels  # y grows to the front, x to the right
+    found = voxels > 0
+    depth = found.argmax(axis=0)
+    first = np.take_along_axis(voxels, depth[None], axis=0)[0]
+    shade = 1 - 0.6 * depth / max(1, voxels.shape[0] - 1)
+    picture = np.zeros((*first.shape, 4))
+    for label in np.unique(first[first > 0]).tolist():
+        where = first == label
+        picture[where, :3] = np.outer(shade[where], _colour(labels.names[label]))
+        picture[where, 3] = 0.8
+    return picture
+
+
+def _largest(labels: LabelMap) -> list[str]:
+    """Names of the organs that were found; of many the largest, all in the order of their ids."""
+    count = np.bincount(labels.voxels.ravel())
+    found = [label for label in labels.names if label < len(count) and count[label]]
+    kept = sorted(found, key=lambda label: -count[label])[:MOST_NAMES]
+    return [labels.names[label] for label in sorted(kept)]
+
+
+def _colour(name: str) -> tuple[float, float, float]:
+    """The same in every picture, whatever the organ's number in the file."""
+    return label_colour(find_organ(name).id)

@@ -1,0 +1,28 @@
+"""Read one case and look at it; light enough to run in a process of its own, without torch."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from continual_segment.clinic.jobs import Job
+from continual_segment.clinic.sanity import Sanity, check_scan
+from continual_segment.files import Source, read_source
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A scan that may be segmented."""
+
+    job: Job
+    source: Source
+    sanity: Sanity
+    seconds: float
+    """That reading took."""
+
+
+def read_case(job: Job, series: str | None, force: bool) -> Case:
+    started = time.perf_counter()
+    source = read_source(job.source, series, force)
+    sanity = check_scan(str(job.source), source, force)
+    return Case(job, source, sanity, time.perf_counter() - started)

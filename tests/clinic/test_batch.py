@@ -1,0 +1,155 @@
+"""Batches: cases in turn with one model, what is done is skipped, what fails or dies costs one case."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from made_scans import AXIAL, CENTRES_MM, ball_labels, read_or_die, write_nifti, write_series
+
+from continual_segment.clinic import segment as batch
+from continual_segment.clinic.jobs import Job, case_of, list_jobs
+from continual_segment.clinic.manifest import is_done
+from continual_segment.clinic.outputs import OutputConfig, Result
+from continual_segment.errors import ConfigError, ScanError
+from continual_segment.files import read_labels
+from continual_segment.organs import find_organ
+
+IDS = {name: find_organ(name).id for name in CENTRES_MM}
+REQUEST = {"encoder": "one"}
+
+
+def compute(case):
+    """In place of a model."""
+    volume = case.source.volume
+    return Result(case, ball_labels(volume.voxels, volume.grid, IDS), None, None, False, 0.0)
+
+
+@pytest.fixture(scope="module")
+def some_scans(tmp_path_factory):
+    """NIfTI files and a DICOM folder; one file is cut short."""
+    folder = tmp_path_factory.mktemp("scans")
+    for name in ("a", "b", "c deadly", "d"):
+        write_nifti(folder / f"{name}.nii.gz")
+    write_series(folder / "e")
+    broken = (folder / "a.nii.gz").read_bytes()
+    (folder / "b.nii.gz").write_bytes(broken[: len(broken) // 2])
+    return folder
+
+
+def run(folder, out, outputs=None):
+    outputs = outputs or OutputConfig()
+    jobs = batch.still_to_do(list_jobs(folder, out), REQUEST, outputs)
+    return batch.segment_batch(jobs, compute, outputs, REQUEST)
+
+
+def test_a_process_that_dies_and_a_broken_file_cost_their_own_case(some_scans, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(batch, "read_case", read_or_die)
+    failures = run(some_scans, tmp_path / "out")
+    assert set(failures) == {str(some_scans / "b.nii.gz"), str(some_scans / "c deadly.nii.gz")}
+    assert "truncated or damaged" in failures[str(some_scans / "b.nii.gz")]
+    assert "was ended from outside" in failures[str(some_scans / "c deadly.nii.gz")]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "a.nii.gz", "d.nii.gz", "e.nii.gz", "manifest"
+    }  # fmt: skip
+    labels = read_labels(tmp_path / "out" / "e.nii.gz")
+    assert set(np.unique(labels.voxels)) == {0, *IDS.values()}
+
+    monkeypatch.undo()  # given again, the batch does what is left
+    with caplog.at_level("INFO"):
+        failures = run(some_scans, tmp_path / "out")
+    assert set(failures) == {str(some_scans / "b.nii.gz")}
+    assert "3 of 5 cases are done already" in caplog.text
+    assert (tmp_path / "out" / "c deadly.nii.gz").is_file()
+
+
+@pytest.fixture
+def done(tmp_path):
+    """One case with its results."""
+    scan = write_nifti(tmp_path / "scan.nii.gz")
+    job = Job("scan", scan, tmp_path / "out", alone=False)
+    batch.write_result(compute(batch.read_case(job, None, False)), OutputConfig(), REQUEST)
+    assert is_done(job, REQUEST)
+    return job
+
+
+def test_a_case_is_done_anew_when_request_scan_or_results_have_changed(done):
+    assert not is_done(done, {"encoder": "another"})
+    labels = done.folder / "scan.nii.gz"
+    kept = labels.read_bytes()
+    labels.unlink()
+    assert not is_done(done, REQUEST)
+    labels.write_bytes(kept)
+    assert is_done(done, REQUEST)
+    assert batch.still_to_do([done], REQUEST, OutputConfig(again=True)) == [done]
+    assert batch.still_to_do([done], REQUEST, OutputConfig()) == []
+    done.source.write_bytes(done.source.read_bytes() + b"0")
+    assert not is_done(done, REQUEST)
+
+
+def test_a_damaged_manifest_means_not_done(done):
+    (done.folder / "manifest" / "scan.json").write_text("{")
+    assert not is_done(done, REQUEST)
+
+
+def test_parts_share_the_cases_among_them(some_scans, tmp_path):
+    jobs = list_jobs(some_scans, tmp_path)
+    parts = [batch.still_to_do(jobs, REQUEST, OutputConfig(part=(i, 3))) for i in (1, 2, 3)]
+    assert sorted(job.case for part in parts for job in part) == [job.case for job in jobs]
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    for wrong in ((0, 3), (4, 3)):
+        with pytest.raises(ConfigError, match="from 1 to N"):
+            OutputConfig(part=wrong)
+
+
+def test_a_bug_on_one_case_does_not_stop_the_others(some_scans, tmp_path):
+    scans = tmp_path / "two"
+    scans.mkdir()
+    for name in ("a", "d"):
+        shutil.copy(some_scans / f"{name}.nii.gz", scans)
+
+    def buggy(case):
+        if case.job.case == "a":
+            raise ZeroDivisionError("oh")
+        return compute(case)
+
+    jobs = list_jobs(scans, tmp_path / "out")
+    failures = batch.segment_batch(jobs, buggy, OutputConfig(), REQUEST)
+    assert failures == {
+        str(scans / "a.nii.gz"): "an unexpected ZeroDivisionError (oh), our mistake: please report it"
+    }
+    assert (tmp_path / "out" / "d.nii.gz").is_file()
+
+
+def test_what_a_path_means(tmp_path):
+    write_series(tmp_path / "study" / "series 1", AXIAL.without(*range(4, 26)))
+    write_series(tmp_path / "study" / "series 2", AXIAL.without(*range(5, 26)), SeriesInstanceUID="1.2")
+    write_series(tmp_path / "other", AXIAL.without(*range(4, 26)), StudyInstanceUID="1.3")
+    out = tmp_path / "out"
+    assert [job.case for job in list_jobs(tmp_path / "study", out)] == ["study"]  # one study, one scan
+    assert [job.case for job in list_jobs(tmp_path, out)] == ["other", "study"]
+    (tmp_path / "list.txt").write_text("# tonight\nother\n\nstudy\n", encoding="utf-8-sig")
+    assert [job.case for job in list_jobs(tmp_path / "list.txt", out)] == ["other", "study"]
+    (single,) = list_jobs(tmp_path / "other", tmp_path / "x.nii.gz", as_file=True)
+    assert (single.case, single.folder, single.file) == ("x", tmp_path, "x.nii.gz")
+    with pytest.raises(ScanError, match="several scans cannot go into one file"):
+        list_jobs(tmp_path, tmp_path / "x.nii.gz", as_file=True)
+    assert case_of(tmp_path / "liver_0000.nii.gz") == "liver"
+    assert case_of(tmp_path / "Ärzte scan.zip") == "Ärzte scan"
+
+
+def test_the_manifest_says_how_and_not_who(tmp_path):
+    write_series(tmp_path / "Doe_Jane")
+    job = Job("case 7", tmp_path / "Doe_Jane", tmp_path / "out")
+    batch.write_result(compute(batch.read_case(job, None, False)), OutputConfig(("nifti", "organs")), REQUEST)
+    text = (tmp_path / "out" / "manifest" / "case 7.json").read_text()
+    for secret in ("Doe", "Jane", "4711", "1950", "20240102", "1.2.826"):
+        assert secret not in text
+    manifest = json.loads(text)
+    assert manifest["files"] == ["case 7.nii.gz", "liver.nii.gz", "spleen.nii.gz", "urinary_bladder.nii.gz"]
+    assert manifest["request"] == REQUEST
+    assert len(manifest["input"]["sha256_of_voxels"]) == 64
+    assert manifest["input"]["facts"]["air_peak_hu"] == pytest.approx(-1000, abs=15)
+    assert {"reading", "segmenting", "writing"} == set(manifest["seconds"])
