@@ -21,8 +21,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "segment",
         help="segment a scan or a folder of scans",
         description="Segment scans: one label map each on the scan's own grid, organ names in its header; or "
-        "as -ot asks. In a batch a scan that fails is reported at the end and the others are segmented all the "
-        "same (exit code 1); given again, the command goes on where it stopped.",
+        "as -ot asks. In a batch a scan that fails is reported at the end and the others are segmented all "
+        "the same (exit code 1); given again, the command goes on where it stopped.",
         epilog="Examples: conseg segment ct_folder -m mymodel -o results -ot dicom_seg,rtstruct --statistics "
         "--preview; conseg segment scans/ -m mymodel -o results/ --organs liver,kidney_left",
     )
