@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1] / "src" / PACKAGE
 
 LINES = """
 cli
+benchmark
 demo
 protocol
 viewer config

@@ -8,11 +8,22 @@ import sys
 from collections.abc import Sequence
 
 from continual_segment import __version__
-from continual_segment.cli import bodyparts, demo, evaluate, learn, pack, phantom, prepare, segment, verify
+from continual_segment.cli import (
+    benchmark,
+    bodyparts,
+    demo,
+    evaluate,
+    learn,
+    pack,
+    phantom,
+    prepare,
+    segment,
+    verify,
+)
 from continual_segment.errors import ContinualSegmentError
 from continual_segment.memory import keep_freed_memory
 
-VERBS = (demo, phantom, prepare, learn, pack, verify, segment, bodyparts, evaluate)
+VERBS = (demo, phantom, prepare, learn, pack, verify, segment, bodyparts, evaluate, benchmark)
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -1,0 +1,37 @@
+"""Where a benchmark's datasets come from: folders of a user's, or the phantoms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from continual_segment.config import ExperimentConfig
+from continual_segment.data.raw import RawDataset
+from continual_segment.demo import ORDER, anomalies
+from continual_segment.errors import ConfigError
+from continual_segment.phantom import DATASETS, dataset_folder, write_phantom
+from continual_segment.protocol import ProtocolDataset
+
+
+def raw_datasets(folders: Sequence[Path]) -> dict[str, ProtocolDataset]:
+    """Datasets by the names of their folders, without nnU-Net's number."""
+    found: dict[str, ProtocolDataset] = {}
+    for folder in folders:
+        name = re.sub(r"^Dataset\d+_", "", folder.resolve().name)
+        if name in found:
+            raise ConfigError(f"Two of the datasets are called '{name}'. Rename one of their folders.")
+        kinds = anomalies(name) if name in DATASETS else ()
+        found[name] = ProtocolDataset(RawDataset.open(folder), kinds)
+    return found
+
+
+def phantom_datasets(
+    folder: Path, cases: int, config: ExperimentConfig, few_organs: bool
+) -> dict[str, ProtocolDataset]:
+    """The four phantoms, written where they are not there yet."""
+    for name in ORDER:
+        if not (dataset_folder(folder, name) / "dataset.json").exists():
+            spacing_mm = config.prepare.spacing_mm
+            write_phantom(folder, name, cases, 0, spacing_mm, organs="demo" if few_organs else "all")
+    return raw_datasets([dataset_folder(folder, name) for name in ORDER])

@@ -1,0 +1,99 @@
+"""`conseg benchmark`: the continual protocol with every method, and the paper's tables."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from continual_segment.cli.options import add_preset
+
+METHODS = "ours,fine-tuning,mib,ilt,plop,lismo,rcil,unfreezing,upper-bound"
+
+EPILOG = """\
+examples:
+  conseg benchmark --preset demo --orders A,B --out benchmark
+  conseg benchmark --preset laptop --orders A --methods ours,mib,plop --datasets RAW1 RAW2 RAW3 --out mine
+  conseg benchmark --preset demo --methods ours,mib,mib:kd_weight=100 --out benchmark
+
+methods:
+  ours          a frozen encoder and a pack per dataset: what `conseg learn` does
+  fine-tuning   one network and one head, plainly trained on: the control that forgets
+  mib, ilt, plop, lismo, rcil
+                one network and one head, each with its own way to keep old organs
+  unfreezing    ours with an encoder that goes on learning
+  upper-bound   a network of its own for every dataset
+  A method's settings follow it: plop:entropy=code. They are described in src/continual_segment/baselines.
+
+written to OUT: results.md with all tables and figures, results.json, tables/, figures/"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser(
+        "benchmark",
+        help="learn datasets one after the other by several methods, and compare",
+        description="Learn datasets in one or more orders by each method, segment held-out scans of all "
+        "datasets learned so far after every step, and write the tables of the paper. The first step is "
+        "trained once. Stopped, it goes on where it was when the command is given again; orders and methods "
+        "may be added later.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="OUT", help="folder")
+    parser.add_argument(
+        "--orders", type=_names, default=["A"], metavar="A,B",
+        help="A: as given; B: steps 2 and 3 swapped; or digits, such as 2134 (default: A)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--methods", type=_methods, default=METHODS.split(","), metavar="M,N",
+        help=f"what to compare (default: all, {METHODS})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--datasets", type=Path, nargs="+", metavar="RAW",
+        help="raw datasets in the order to be learned (default: the four phantoms, written to OUT/raw)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cases", type=int, default=24, metavar="N", help="patients per phantom (default: 24)"
+    )
+    parser.add_argument(
+        "--held-out", type=int, metavar="N", help="segment at most N test scans per dataset (default: all)"
+    )
+    parser.add_argument(
+        "--budgets", choices=("equal", "paper"), default="equal",
+        help="updates of a method's later steps: as many as ours (default), or the paper's fewer",
+    )  # fmt: skip
+    add_preset(parser, default="demo")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from continual_segment.benchmark import Plan, make_orders, run_benchmark
+    from continual_segment.benchmark.sources import phantom_datasets, raw_datasets
+    from continual_segment.config import load_preset
+
+    config = load_preset(args.preset)
+    if args.datasets:
+        datasets = raw_datasets(args.datasets)
+    else:
+        datasets = phantom_datasets(args.out / "raw", args.cases, config, args.preset in ("tiny", "demo"))
+    plan = Plan(
+        config, datasets, make_orders(list(datasets), args.orders), tuple(args.methods), args.held_out,
+        args.budgets,
+    )  # fmt: skip
+    results = run_benchmark(args.out, plan)
+    print(f"Tables and figures: {results}")
+    return 0
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+def _methods(text: str) -> list[str]:
+    """Names with their settings; a comma inside a setting's list of numbers does not part two methods."""
+    parts: list[str] = []
+    for part in _names(text):
+        if parts and part[0].isdigit():
+            parts[-1] += f",{part}"
+        else:
+            parts.append(part)
+    return parts
