@@ -1,0 +1,69 @@
+"""Orders, methods and budgets of a benchmark."""
+
+import pytest
+
+from continual_segment.baselines import METHODS
+from continual_segment.baselines.mib import MiB
+from continual_segment.benchmark.plan import ALL_METHODS, Plan, make_method, make_orders, stage_shares
+from continual_segment.cli.benchmark import METHODS as NAMED
+from continual_segment.cli.benchmark import _methods
+from continual_segment.config import load_preset
+from continual_segment.errors import ConfigError
+
+NAMES = ["totalseg", "chest", "headneck", "esophagus"]
+
+
+def test_orders_are_the_papers_or_any_by_number():
+    orders = make_orders(NAMES, ["A", "B", "2134"])
+    assert orders["A"] == tuple(NAMES)
+    assert orders["B"] == ("totalseg", "headneck", "chest", "esophagus")
+    assert orders["2134"] == ("chest", "totalseg", "headneck", "esophagus")
+
+
+@pytest.mark.parametrize("wrong", ["C", "123", "1233", "12345"])
+def test_an_order_that_is_none_is_refused(wrong):
+    with pytest.raises(ConfigError, match="each of the 4 datasets once"):
+        make_orders(NAMES, [wrong])
+
+
+def test_the_command_names_every_method():
+    assert sorted(NAMED.split(",")) == sorted(ALL_METHODS)
+    assert set(ALL_METHODS) == {"ours", *METHODS}
+
+
+def test_a_method_takes_settings():
+    assert make_method("mib:kd_weight=100:kd_mean_over_classes=false") == MiB(100.0, False)
+    assert make_method("plop:scales=1,2").scales == (1, 2)
+    assert _methods("ours,plop:scales=1,2,mib") == ["ours", "plop:scales=1,2", "mib"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("mab", "There is no method 'mab'"),
+        ("mib:weight=1", "'mib' has no setting 'weight'"),
+        ("mib:kd_weight=much", "kd_weight is like 10.0, not 'much'"),
+    ],
+)
+def test_a_wrong_method_is_named(text, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        make_method(text)
+
+
+def test_equal_budgets_count_all_of_our_stages():
+    small = load_preset("laptop").with_stages(("train", "search", "prune"))
+    plain = load_preset("laptop")
+    assert stage_shares(plain) == 1
+    assert stage_shares(small) > 2
+    for config in (plain, small):
+        plan = Plan(config, {}, {}, ("mib",))
+        assert plan.training("mib").iterations == round(config.later.iterations * stage_shares(config))
+        assert plan.training("mib").learning_rate == config.later.learning_rate
+
+
+def test_the_papers_budgets_are_500_and_1000_epochs():
+    plan = Plan(load_preset("paper"), {}, {}, ("mib",), budgets="paper")
+    assert plan.training("mib").iterations == 500 * 250
+    assert plan.training("mib").learning_rate == 0.005
+    assert plan.training("upper-bound").iterations == 1000 * 250
+    assert plan.training("upper-bound").learning_rate == 0.01
