@@ -26,10 +26,10 @@ def plan(raw_datasets, preset, tmp_path_factory):
     raws = raw_datasets | {"headneck": RawDataset.open(third, workers=1, progress=False)}
     datasets = {name: ProtocolDataset(raw) for name, raw in raws.items()}
     config = replace(
-        preset.on(iterations=4, report_every=2), segment=replace(preset.segment, overlap=0.0, progress=False)
+        preset.on(iterations=2, report_every=1), segment=replace(preset.segment, overlap=0.0, progress=False)
     )
     orders = make_orders(list(datasets), ["A", "B"])
-    return Plan(config, datasets, orders, ("ours", "mib", "unfreezing"), held_out=1)
+    return Plan(config, datasets, orders, ("ours", "mib"), held_out=1)
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +40,7 @@ def finished(plan, tmp_path_factory):
         prepare(dataset.raw, folder / "prepared" / name, plan.config.prepare, workers=1, progress=False)
     patch = pytest.MonkeyPatch()
     patch.setattr(history, "curves_png", lambda rows: b"")
+    patch.setattr("continual_segment.benchmark.run.Piece.part", "")  # no results on the way: drawing is slow
     done = []
     patch.setattr("continual_segment.benchmark.run.Progress.add", note_in(done))
 
@@ -72,7 +73,6 @@ def test_what_was_finished_is_not_done_again(finished):
 
 def test_a_finished_benchmark_has_nothing_left_to_do(finished, plan, monkeypatch):
     monkeypatch.setattr("continual_segment.benchmark.run.write_results", lambda places: places.folder)
-    monkeypatch.setattr("continual_segment.benchmark.run.Piece.do", None, raising=False)
     titles = []
     monkeypatch.setattr("continual_segment.benchmark.run.Progress.add", note_in(titles))
     run_benchmark(finished[0], plan)
@@ -126,8 +126,8 @@ def test_tables_and_figures_have_the_papers_numbers_beside_ours(finished):
     assert "Our packs are the same to the bit in all orders." in text
     assert (folder / "figures" / "steps_A.png").read_bytes().startswith(b"\x89PNG")
     data = json.loads((folder / "results.json").read_text())
-    assert {step["method"] for step in data["steps"]} == {"ours", "ours, own pack", "mib", "unfreezing"}
-    assert len(data["steps"]) == 2 * 4 * 3
+    assert {step["method"] for step in data["steps"]} == {"ours", "ours, own pack", "mib"}
+    assert len(data["steps"]) == 2 * 3 * 3
 
 
 def test_a_folder_with_another_benchmark_is_refused(finished, plan):
