@@ -11,6 +11,9 @@ Out: Volume or LabelMap; files written are NIfTI-1, the same bytes for the same 
 from __future__ import annotations
 
 import gzip
+import logging
+import math
+import struct
 import zlib
 from pathlib import Path
 
@@ -18,6 +21,7 @@ import nibabel as nib
 import numpy as np
 from nibabel.filebasedimages import ImageFileError
 from nibabel.spatialimages import HeaderDataError
+from nibabel.wrapstruct import WrapStructError
 
 from continual_segment.errors import ScanError
 from continual_segment.files.atomic import write_bytes
@@ -26,7 +30,6 @@ from continual_segment.files.grids import (
     as_labels,
     check_affine,
     check_shape,
-    check_size,
     from_canonical,
     labels_of,
     read_bytes,
@@ -35,7 +38,23 @@ from continual_segment.files.grids import (
 from continual_segment.files.label_table import label_table, read_label_table
 from continual_segment.volume import Grid, LabelMap, Volume
 
+logging.getLogger("nibabel.global").setLevel(logging.CRITICAL)  # it logs what we say in sentences
+
 COMPRESSION_LEVEL = 3  # half the time of gzip's own default for a few per cent more bytes
+BROKEN = (
+    HeaderDataError,
+    ImageFileError,
+    WrapStructError,
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    OverflowError,
+    OSError,
+    EOFError,
+    struct.error,
+)
+"""What nibabel raises on damaged files."""
 EXTENSION_CODE = 0  # "unknown" in the standard; what other writers of label tables use
 
 
@@ -70,9 +89,9 @@ def _load(path: Path) -> tuple[nib.Nifti1Image, np.ndarray]:
     kind = nib.Nifti1Image if 348 in header_size else nib.Nifti2Image
     try:
         image = kind.from_bytes(data)
-        _check_header(path, image)
+        _check_header(path, image, len(data))
         voxels = np.asanyarray(image.dataobj)
-    except (HeaderDataError, ImageFileError, ValueError, OSError, OverflowError) as error:
+    except BROKEN as error:
         reason = " ".join(str(error).split())
         raise ScanError(
             f"{path}: the NIfTI file is damaged or cut short ({reason}). Copy or convert it again."
@@ -80,14 +99,19 @@ def _load(path: Path) -> tuple[nib.Nifti1Image, np.ndarray]:
     return image, voxels.reshape(voxels.shape[:3])
 
 
-def _check_header(path: Path, image: nib.Nifti1Image) -> None:
+def _check_header(path: Path, image: nib.Nifti1Image, length: int) -> None:
     check_shape(path, image.shape)
     if image.get_data_dtype().kind not in "iufb":
         raise ScanError(
             f"{path}: voxels are {image.get_data_dtype()}, colours or complex numbers; "
             "plain numbers were expected. Export the scan as CT."
         )
-    check_size(path, image.shape, image.get_data_dtype().itemsize)
+    expected = math.prod(map(int, image.shape)) * image.get_data_dtype().itemsize
+    if expected > length:  # before memory is asked for: a damaged header can name any size
+        raise ScanError(
+            f"{path}: the NIfTI file is damaged or cut short: {length} bytes where its header speaks of "
+            f"{expected}. Copy or convert it again."
+        )
     check_affine(path, image.affine)
 
 

@@ -1,1 +1,8 @@
 """DICOM in and out: series of CT slices, segmentations and contours."""
+
+import logging
+import warnings
+
+# pydicom logs tracebacks of its decoders and warns of every odd value; what matters we say in sentences
+logging.getLogger("pydicom").setLevel(logging.CRITICAL)
+warnings.filterwarnings("ignore", module=r"pydicom\.")

@@ -18,13 +18,14 @@ from typing import IO, Any
 
 import numpy as np
 from pydicom import Dataset, dcmread
-from pydicom.errors import InvalidDicomError
+from pydicom.errors import BytesLengthException, InvalidDicomError
 
 from continual_segment.errors import ScanError
 
 MAGIC_AT, MAGIC = 128, b"DICM"
 LARGEST_ZIP_BYTES = 64 * 2**30  # unpacked
 BROKEN = (
+    BytesLengthException,
     InvalidDicomError,
     AttributeError,
     ValueError,

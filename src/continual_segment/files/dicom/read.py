@@ -25,6 +25,9 @@ PLAUSIBLE_HU = (-1000.0, 3071.0)
 """A padding value that means a tissue is not believed."""
 
 
+LARGEST_SLICE = 8192  # pixels; a damaged header can name 65535, and decoders ask for that memory
+
+
 @dataclass(frozen=True, eq=False)
 class DicomScan:
     """A scan and the slices it was made of."""
@@ -39,7 +42,12 @@ def read_series(path: Path, wanted: str | None = None, force: bool = False) -> D
     """Read the CT volume at a path; ScanError says why there is none."""
     series = choose_series(path, wanted)
     first = series.frames[0].header
-    check_size(path, (len(series.frames), int(first.Rows), int(first.Columns)), 4)
+    rows, columns = int(first.Rows), int(first.Columns)
+    if max(rows, columns) > LARGEST_SLICE:
+        raise ScanError(
+            f"{path}: slices of {rows} x {columns} pixels; no CT slice is so large. Export the series again."
+        )
+    check_size(path, (len(series.frames), rows, columns), 4)
     if len(series.frames) < 2:
         raise ScanError(f"{path}: the series has one slice; a volume was expected. Give the whole series.")
     slices = decode(series)
