@@ -83,6 +83,14 @@ def test_without_a_foreground_share_patches_lie_anywhere(all_training):
     assert any(not labels[-1].any() for _, labels in data)
 
 
+def test_a_later_step_may_look_elsewhere_more_often():
+    first = PatchConfig((4, 4, 4), foreground_share=1.0, later_foreground_share=0.5)
+    later = first.of_later_step((8, 8, 8))
+    assert (first.foreground_patches, later.foreground_patches, later.size) == (2, 1, (8, 8, 8))
+    same = PatchConfig((4, 4, 4), foreground_share=1.0).of_later_step((8, 8, 8))
+    assert same.foreground_patches == 2
+
+
 @pytest.mark.parametrize(
     ("batch", "share", "expected"),
     [(2, 1 / 3, 1), (1, 1 / 3, 1), (4, 1 / 3, 1), (6, 1 / 3, 2), (2, 0.0, 0), (2, 1.0, 2)],

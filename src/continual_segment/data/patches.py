@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -35,15 +35,25 @@ class PatchConfig:
     """Patches per iteration."""
     foreground_share: float = 1 / 3
     """Share of a batch that is centred on an organ, rounded to whole patches; above 0 at least one."""
+    later_foreground_share: float | None = None
+    """The same for steps after the first; None: no other. A dataset whose organs all lie in one place never
+    shows the rest of the body in patches centred on them, and its decoder then sees organs there."""
 
     def __post_init__(self) -> None:
         if len(self.size) != 3 or min(self.size) < 1:
             raise ValueError(f"size is three numbers of voxels (z, y, x), not {self.size}.")
         if self.batch < 1:
             raise ValueError(f"batch is at least one patch, not {self.batch}.")
-        if not 0 <= self.foreground_share <= 1:
-            raise ValueError(f"foreground_share is a share between 0 and 1, not {self.foreground_share}.")
+        for name in ("foreground_share", "later_foreground_share"):
+            share = getattr(self, name)
+            if share is not None and not 0 <= share <= 1:
+                raise ValueError(f"{name} is a share between 0 and 1, not {share}.")
         object.__setattr__(self, "size", tuple(self.size))
+
+    def of_later_step(self, size: Size) -> PatchConfig:
+        """Patches of a step that reads a frozen encoder, which was trained on patches of this size."""
+        share = self.later_foreground_share
+        return replace(self, size=size, foreground_share=self.foreground_share if share is None else share)
 
     @property
     def foreground_patches(self) -> int:

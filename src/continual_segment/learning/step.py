@@ -12,7 +12,7 @@ Out: the model with one pack more
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -109,7 +109,7 @@ def learn(
     torch.manual_seed(settings.seed)
     encoder = model.load_encoder() if model else GeneralEncoder(config.network)
     decoder = Decoder(encoder.config, DecoderPlan.nnunet(encoder.config), len(dataset.organs))
-    patches = replace(config.patches, size=model.window) if model else config.patches
+    patches = config.patches.of_later_step(model.window) if model else config.patches
     source = PatchSource(dataset, patches, config.augment)
     run = run_folder(folder, name)
     rows = train_decoder(encoder, decoder, source, settings, run, title=f"learning {name}")
