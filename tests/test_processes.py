@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from continual_segment.errors import ContinualSegmentError
-from continual_segment.processes import Companion, Outcome, for_each, usable_cores, workers_for
+from continual_segment.processes import Companion, Outcome, beside, for_each, usable_cores, workers_for
 
 HERE_AND_THERE = pytest.mark.parametrize("workers", [1, 2])
 LONG, FOREVER = 120, 3600  # seconds; waited for only when something is wrong, however slow the machine
@@ -202,3 +202,27 @@ def test_a_companion_that_is_killed_is_not_waited_for_and_the_next_job_gets_a_ne
     finally:
         companion.close()
     assert companion.process_id is None
+
+
+def note(path, text):
+    path.write_text(text)
+
+
+def fail():
+    raise ContinualSegmentError("no luck")
+
+
+def test_a_job_beside_the_body_is_done_when_the_body_ends(tmp_path):
+    with beside(note, tmp_path / "note", "done"):
+        pass
+    assert (tmp_path / "note").read_text() == "done"
+
+
+def test_the_error_of_a_job_beside_is_raised():
+    with pytest.raises(ContinualSegmentError, match="no luck"), beside(fail):
+        pass
+
+
+def test_a_job_beside_that_was_killed_is_not_waited_for():
+    with pytest.raises(ContinualSegmentError, match="ended from outside"), beside(os._exit, 1):
+        pass

@@ -1,4 +1,4 @@
-"""One function over many named jobs in several processes, with a progress bar.
+"""One function over many named jobs in several processes, with a progress bar; or one job beside others.
 
 Hard about it is the end: a failing job must not stop the others, Ctrl-C and our own bugs must stop all of
 them at once, a worker that was killed must not be waited for, and none may outlive a parent that was killed.
@@ -84,8 +84,8 @@ def for_each(
 class Companion(Generic[Result]):
     """One process beside this one, which does one job at a time; if it dies the next job gets a new one."""
 
-    def __init__(self, function: Callable[..., Result]) -> None:
-        self.function = function
+    def __init__(self, function: Callable[..., Result], start: Start = None) -> None:
+        self.function, self.first = function, start
         self._worker: tuple[Connection, SpawnProcess] | None = None
 
     def start(self, *job: Any) -> None:
@@ -121,9 +121,10 @@ class Companion(Generic[Result]):
         if self._worker is not None:
             pipe, process = self._worker
             self._worker = None
+            pipe.close()
+            process.join(0.5)  # an idle one ends by itself, and cleans up after itself
             process.terminate()
             process.join()
-            pipe.close()
 
     @property
     def process_id(self) -> int | None:
@@ -132,7 +133,19 @@ class Companion(Generic[Result]):
     def _begin(self) -> None:
         with _without_main(self.function):
             self._worker = _new_worker()
-        self._worker[0].send((self.function, (), None))
+        self._worker[0].send((self.function, (), self.first))
+
+
+@contextmanager
+def beside(function: Callable[..., Any], *job: Any, start: Start = None) -> Iterator[None]:
+    """Call function(*job) in a process of its own while the body runs, and wait for it at the end."""
+    companion = Companion(function, start)
+    companion.start(*job)
+    try:
+        yield
+        companion.finish()
+    finally:
+        companion.close()
 
 
 def workers_for(files: Iterable[Path], asked: int | None = None) -> int:

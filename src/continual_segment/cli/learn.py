@@ -40,6 +40,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--workers", type=int, metavar="N", help="processes that cut patches (default: the preset's)"
     )
+    parser.add_argument("--iterations", type=int, metavar="N", help="updates (default: the preset's)")
     parser.add_argument(
         "--seed", type=int, metavar="S", help="of weights and patches (default: the preset's)"
     )
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     from continual_segment.learning import learn
     from continual_segment.learning.step import run_folder
 
-    names = ("device", "precision", "compile", "workers", "seed")
+    names = ("device", "precision", "compile", "workers", "iterations", "seed")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     pruning = {name: getattr(args, name) for name in ("select_by", "tau", "method")}
     pruning = {name: value for name, value in pruning.items() if value is not None}
