@@ -126,3 +126,94 @@ def test_both_sides_share_one_code_and_differ_in_the_modifier():
     assert left.snomed == right.snomed == "64033007"
     assert (left.side, right.side) == ("left", "right")
     assert find_organ("heart_atrium_left").side == ""  # its code is of the left atrium already
+
+
+def words(text):
+    return text.split()
+
+
+def sided(*names):
+    return [f"{name}_{side}" for name in names for side in ("left", "right")]
+
+
+LEVELS = (("C", 7), ("T", 12), ("L", 5))
+VERTEBRAE = [f"vertebrae_{part}{n}" for part, count in LEVELS for n in range(1, count + 1)]
+RIBS = [f"rib_{side}_{n}" for side in ("left", "right") for n in range(1, 13)]
+BOTH_VERSIONS = [
+    *sided("kidney", "adrenal_gland", "lung_upper_lobe", "lung_lower_lobe", "iliac_artery", "iliac_vena"),
+    *sided("humerus", "scapula", "clavicula", "femur", "hip", "autochthon", "iliopsoas"),
+    *sided("gluteus_maximus", "gluteus_medius", "gluteus_minimus"),
+    *words("spleen gallbladder liver stomach aorta inferior_vena_cava portal_vein_and_splenic_vein pancreas"),
+    *words(
+        "lung_middle_lobe_right esophagus trachea brain small_bowel duodenum colon sacrum urinary_bladder"
+    ),
+]
+CHAMBERS = words(
+    "heart_myocardium heart_atrium_left heart_ventricle_left heart_atrium_right heart_ventricle_right"
+)
+SECOND_VERSION = [
+    *sided("kidney_cyst", "subclavian_artery", "common_carotid_artery", "brachiocephalic_vein"),
+    *words("thyroid_gland prostate vertebrae_S1 heart pulmonary_vein brachiocephalic_trunk sternum skull"),
+    *words("atrial_appendage_left superior_vena_cava spinal_cord costal_cartilages"),
+]
+OTHER_TOOLS = {
+    "TotalSegmentator v1": [*BOTH_VERSIONS, *VERTEBRAE, *RIBS, *CHAMBERS, "pulmonary_artery", "face"],
+    "TotalSegmentator v2": [*BOTH_VERSIONS, *VERTEBRAE, *RIBS, *SECOND_VERSION],
+    "MOOSE": [
+        *sided("adrenal_gland", "kidney", "lung_lower_lobe", "lung_upper_lobe", "thyroid", "iliac_artery"),
+        *sided("iliac_vena", "carpal", "clavicle", "femur", "fibula", "fingers", "humerus", "metacarpal"),
+        *sided("metatarsal", "patella", "radius", "scapula", "tarsal", "tibia", "toes", "ulna", "hip"),
+        *sided("autochthon", "gluteus_maximus", "gluteus_medius", "gluteus_minimus", "iliopsoas"),
+        *words("bladder brain gallbladder liver lung_middle_lobe_right pancreas spleen stomach trachea skull"),
+        *words("aorta inferior_vena_cava portal_splenic_vein pulmonary_artery sternum sacrum eyes prostate"),
+        *words("colon duodenum esophagus small_bowel spinal_chord skeletal_muscle subcutaneous_fat"),
+        *words("visceral_fat thoracic_fat Face testicles rib_left_13 rib_right_13 vertebrae_L6"),
+        *CHAMBERS, *VERTEBRAE, *RIBS,
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", OTHER_TOOLS)
+def test_every_name_of_other_tools_is_an_organ_of_the_table(tool):
+    known = {organ.name for organ in known_organs()}
+    assert [name for name in OTHER_TOOLS[tool] if find_organ(name).name not in known] == []
+    found = [find_organ(name).id for name in OTHER_TOOLS[tool]]
+    assert len(set(found)) == len(found)  # no two names of one tool are the same organ
+
+
+def test_all_classes_of_both_totalsegmentators_are_there():
+    assert len(OTHER_TOOLS["TotalSegmentator v1"]) == 104
+    assert len(OTHER_TOOLS["TotalSegmentator v2"]) == 117
+
+
+def test_every_snomed_code_has_a_sound_check_digit():
+    """SNOMED ends every code with a check digit by Verhoeff, which shows a slip of one digit."""
+    turn = [1, 5, 7, 6, 2, 8, 3, 0, 9, 4]
+    for organ in known_organs():
+        check = 0
+        for place, digit in enumerate(map(int, reversed(organ.snomed))):
+            for _ in range(place % 8):
+                digit = turn[digit]
+            check = _in_pentagon(check, digit)
+        assert check == 0, organ
+
+
+def _in_pentagon(first, second):
+    """Two of the ten moves of a pentagon, one after the other: 0 to 4 turn it, 5 to 9 turn it over, too."""
+    turned = (first + second if first < 5 else first - second) % 5
+    return turned + 5 * ((first >= 5) != (second >= 5))
+
+
+def test_two_organs_share_a_code_only_as_sides_or_as_fingers_and_toes():
+    meanings = defaultdict(set)
+    for organ in known_organs():
+        if organ.snomed:
+            meanings[organ.snomed, organ.side].add(organ.name.removesuffix(f"_{organ.side}"))
+    shared = {code: names for code, names in meanings.items() if len(names) > 1}
+    assert all(names == {"phalanges_feet", "phalanges_hand"} for names in shared.values())
+
+
+def test_the_organs_most_asked_for_have_codes():
+    named = {find_organ(name) for name in OTHER_TOOLS["TotalSegmentator v2"]}
+    without = {organ.name for organ in named if not organ.snomed}
+    assert without <= {"kidney_cyst_left", "kidney_cyst_right"}  # findings, which are no body structures

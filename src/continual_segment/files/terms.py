@@ -23,12 +23,14 @@ class Term:
     meaning: str
 
 
-ANATOMY = Term("123037004", SNOMED, "Anatomical Structure")
-CHANGED = Term("49755003", SNOMED, "Morphologically Altered Structure")
+ANATOMY = Term("91723000", SNOMED, "Anatomical Structure")
+CHANGED = Term("49755003", SNOMED, "Morphologically Abnormal Structure")
+TISSUE = Term("85756007", SNOMED, "Tissue")
 OBJECT = Term("260787004", SNOMED, "Physical object")
 SIDES = {"left": Term("7771000", SNOMED, "Left"), "right": Term("24028007", SNOMED, "Right")}
 DISEASE = {"tumor", "tumour", "cyst", "nodules", "effusion", "hemorrhage"}
 OBJECTS = {"implant"}
+TISSUES = {"fat"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class Terms:
 def terms_of(name: str) -> Terms:
     organ = find_organ(name)
     words = set(organ.name.split("_"))
-    category = CHANGED if words & DISEASE else OBJECT if words & OBJECTS else ANATOMY
+    others = ((CHANGED, words & DISEASE), (OBJECT, words & OBJECTS), (TISSUE, words & TISSUES))
+    category = next((term for term, fits in others if fits), ANATOMY)
     return Terms(category, _kind(organ), SIDES.get(organ.side))
 
 
