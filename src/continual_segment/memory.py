@@ -23,3 +23,12 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(M_MMAP_THRESHOLD, LARGEST_FROM_HEAP)) and bool(
         mallopt(M_TRIM_THRESHOLD, LARGEST_KEPT)
     )
+
+
+def give_back_freed_memory() -> bool:
+    """Hand all that is kept back to the system, once: what the next step needs is of another size."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return False
+    return bool(trim(ctypes.c_size_t(0)))

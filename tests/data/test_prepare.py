@@ -230,7 +230,7 @@ def test_a_scan_to_segment_gets_what_a_training_scan_got(prepared, config):
     voxels = np.random.default_rng(0).integers(-1500, 1500, (9, 10, 11)).astype(np.int16)
     grid = Grid(voxels.shape, np.diag([2.0, 2.0, 1.5, 1.0]))
     scan = prepare_scan(Volume(voxels, grid), config)
-    assert scan.voxels.dtype == np.float32
+    assert scan.voxels.dtype == np.int16
     assert scan.voxels.min() >= -1024
     assert scan.voxels.max() <= 1024
     assert scan.grid.shape == (4, 10, 11)

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from torch.nn import functional
 
 from continual_segment.data.resample import resample_labels, resample_scan
 from continual_segment.volume import Grid, LabelMap, Volume
@@ -114,6 +116,22 @@ def test_down_sampling_averages_instead_of_picking():
     noise = np.random.default_rng(0).normal(0, 100, grid.shape).astype(np.float32)
     resampled = resample_scan(Volume(noise, grid), grid.with_shape((1, 1, 8))).voxels
     assert resampled.std() < 60
+
+
+@pytest.mark.parametrize("new", [(90, 7, 30), (40, 20, 9), (75, 11, 20)])
+def test_slab_by_slab_is_the_whole_at_once(new):
+    """In-plane bicubic of all slices, then linear between them."""
+    grid = grid_of((75, 12, 20))
+    voxels = np.random.default_rng(0).integers(-1000, 1000, grid.shape).astype(np.int16)
+    whole = torch.from_numpy(voxels.astype(np.float32))
+    for size, mode in ((new[1:], "bicubic"), ((new[0], new[2]), "bilinear")):
+        whole = functional.interpolate(whole[:, None], size=size, mode=mode, antialias=True)[:, 0]
+        whole = whole.transpose(0, 1)
+    resampled = resample_scan(Volume(voxels, grid), grid.with_shape(new)).voxels
+    np.testing.assert_allclose(resampled, whole, atol=0.01)
+    rounded = resample_scan(Volume(voxels, grid), grid.with_shape(new), np.int16).voxels
+    assert rounded.dtype == np.int16
+    assert np.abs(rounded - resampled).max() <= 0.5
 
 
 def test_slabs_leave_no_seam():

@@ -1,5 +1,6 @@
 """Slab by slab gives what the whole volume at once would give."""
 
+import copy
 import itertools
 
 import numpy as np
@@ -134,7 +135,8 @@ def test_several_rules_give_what_each_gives_alone(encoder, packs):
 @pytest.mark.parametrize("count", [1, 2, 6])
 def test_the_encoder_runs_once_per_window_whatever_the_number_of_packs(count, encoder, packs):
     voxels, heard = make_scan(20, 16, 24), []
-    by_rules(voxels, encoder, (packs * 3)[:count], [highest_probability] * 3, advance=heard.append)
+    several = [copy.copy(pack) for pack in packs * 3][:count]
+    by_rules(voxels, encoder, several, [highest_probability] * 3, advance=heard.append)
     assert encoder.calls == count_windows(voxels.shape, WINDOW, 0.5) == 4 * 1 * 2
     assert sum(heard) == encoder.calls
 
@@ -162,12 +164,13 @@ def test_what_packs_say_exists_for_the_height_of_one_window_and_classes_for_few_
 
     def merge(answers, around):
         seen.append(answers[0].sums[0].numel())
+        assert {pack.blend.total.shape[1] for pack in packs} == {WINDOW[0]}
         return highest_probability(answers, around)
 
     by_rules(make_scan(200, 16, 16), encoder, packs, [merge])
-    assert {pack.blend.total.shape[1] for pack in packs} == {WINDOW[0]}
     assert max(seen) <= 100
     assert sum(seen) == 200 * 16 * 16  # every voxel once
+    assert not any(hasattr(pack, "blend") for pack in packs)  # nothing is kept between scans
 
 
 @pytest.mark.parametrize("organs", [2, 40])

@@ -38,6 +38,7 @@ __all__ = [
     "PrepareConfig",
     "PreparedDataset",
     "normalise",
+    "on_spacing",
     "prepare",
     "prepare_scan",
     "split_cases",
@@ -116,9 +117,14 @@ def stale_cases(raw: RawDataset, folder: Path, config: PrepareConfig) -> list[Ra
 
 
 def prepare_scan(volume: Volume, config: PrepareConfig) -> Volume:
-    """What a scan goes through before a network sees it: the spacing, then the window. HU, float32."""
-    resampled = resample_scan(volume, volume.grid.with_spacing(config.spacing_mm))
-    return Volume(np.clip(resampled.voxels, *config.window_hu), resampled.grid)
+    """What a scan goes through before it is stored: the spacing, then the window. HU, int16."""
+    resampled = on_spacing(volume, config)
+    return Volume(np.clip(resampled.voxels, *config.window_hu).astype(np.int16, copy=False), resampled.grid)
+
+
+def on_spacing(volume: Volume, config: PrepareConfig) -> Volume:
+    """The scan on the spacing that networks expect: HU, int16, not yet clipped."""
+    return resample_scan(volume, volume.grid.with_spacing(config.spacing_mm), np.int16)
 
 
 def split_cases(names: Iterable[str]) -> dict[str, Split]:
@@ -167,7 +173,7 @@ def _prepare_case(
     scan = prepare_scan(volume, config)
     small = labels.voxels.astype(np.uint8 if len(raw.organs) <= 255 else np.uint16, copy=False)
     organs = resample_labels(LabelMap(small, labels.grid), scan.grid)
-    _write_array(folder / "scan.b2nd", np.rint(scan.voxels).astype(np.int16))
+    _write_array(folder / "scan.b2nd", scan.voxels)
     _write_array(folder / "labels.b2nd", organs.voxels)
     rows = _write_foreground(folder / "foreground.npy", organs.voxels, case.name)
     described = {

@@ -24,27 +24,47 @@ _SLAB = 32  # slices or rows worked on at a time: bounds the memory beyond input
 _ROUNDING = 1e-5  # shares nearer than this are equal: they are sums of float32 weights
 
 
-def resample_scan(volume: Volume, grid: Grid) -> Volume:
-    """Bicubic within slices, then linear between them; shrinking averages what it drops. float32."""
+def resample_scan(volume: Volume, grid: Grid, dtype: type = np.float32) -> Volume:
+    """Bicubic within slices, then linear between them; shrinking averages what it drops.
+
+    Beyond input and output a few slices exist at a time. With an integer `dtype` values are rounded.
+    """
     if volume.voxels.shape == grid.shape:
-        return Volume(np.asarray(volume.voxels, dtype=np.float32), grid)
-    in_plane = _resize_slices(volume.voxels, grid.shape[1:], "bicubic")
-    rows = _resize_slices(in_plane.transpose(1, 0, 2), (grid.shape[0], grid.shape[2]), "bilinear")
-    return Volume(np.ascontiguousarray(rows.transpose(1, 0, 2)), grid)
+        return Volume(_as(volume.voxels, dtype), grid)
+    resampled: np.ndarray = np.empty(grid.shape, dtype)
+    depth = _smooth_weights(volume.grid.shape[0], grid.shape[0])
+    for slab in _slabs(grid.shape[0]):
+        _, reached = _touched(depth[slab].abs(), slice(0, depth.shape[1]))
+        in_plane = _resize_slices(volume.voxels[reached], grid.shape[1:])
+        mixed = depth[slab, reached] @ in_plane.flatten(1)
+        resampled[slab] = _as(mixed.view(-1, *grid.shape[1:]).numpy(), dtype)
+    return Volume(resampled, grid)
 
 
-def _resize_slices(voxels: np.ndarray, shape: tuple[int, ...], mode: str) -> np.ndarray:
-    """Resize the last two axes, a few slices at a time."""
+def _as(voxels: np.ndarray, dtype: type) -> np.ndarray:
+    if np.issubdtype(dtype, np.integer) and voxels.dtype.kind == "f":
+        limits = np.iinfo(dtype)
+        voxels = np.clip(np.rint(voxels), limits.min, limits.max)
+    return voxels.astype(dtype, copy=False)
+
+
+def _smooth_weights(old: int, new: int) -> torch.Tensor:
+    """Linear interpolation along one axis, averaging where it shrinks, as a matrix (new, old)."""
+    if old == new:
+        return torch.eye(old)
+    return functional.interpolate(
+        torch.eye(old)[None, None], size=(new, old), mode="bilinear", align_corners=False, antialias=True
+    )[0, 0]
+
+
+def _resize_slices(voxels: np.ndarray, shape: tuple[int, ...]) -> torch.Tensor:
+    """Some slices with another number of rows and columns; float32."""
+    slices = torch.from_numpy(np.ascontiguousarray(voxels, dtype=np.float32))
     if voxels.shape[1:] == shape:
-        return np.asarray(voxels, dtype=np.float32)
-    resized = np.empty((len(voxels), *shape), np.float32)
-    for slab in _slabs(len(voxels)):
-        source = torch.from_numpy(np.ascontiguousarray(voxels[slab], dtype=np.float32))
-        target = functional.interpolate(
-            source[:, None], size=shape, mode=mode, align_corners=False, antialias=True
-        )
-        resized[slab] = target[:, 0].numpy()
-    return resized
+        return slices
+    return functional.interpolate(
+        slices[:, None], size=shape, mode="bicubic", align_corners=False, antialias=True
+    )[:, 0]
 
 
 def resample_labels(labels: LabelMap, grid: Grid) -> LabelMap:

@@ -141,7 +141,7 @@ def as_labels(path: Path, voxels: np.ndarray) -> np.ndarray:
             f"{path}: labels run from {lowest:g} to {highest:g}; 0 to {LARGEST_LABEL} was expected. "
             "Renumber them."
         )
-    return voxels.astype(np.uint8 if highest <= 255 else np.uint16)
+    return voxels.astype(np.uint8 if highest <= 255 else np.uint16, copy=False)
 
 
 def plane_of(

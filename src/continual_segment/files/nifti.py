@@ -24,7 +24,7 @@ from nibabel.spatialimages import HeaderDataError
 from nibabel.wrapstruct import WrapStructError
 
 from continual_segment.errors import ScanError
-from continual_segment.files.atomic import write_bytes
+from continual_segment.files.atomic import atomic_path
 from continual_segment.files.grids import (
     as_hounsfield,
     as_labels,
@@ -137,10 +137,13 @@ def _image(voxels: np.ndarray, grid: Grid) -> nib.Nifti1Image:
 
 
 def _save(path: Path, image: nib.Nifti1Image) -> None:
-    data = image.to_bytes()
-    if path.name.endswith(".gz"):
-        data = gzip.compress(data, COMPRESSION_LEVEL, mtime=0)  # no clock: equal content, equal bytes
-    write_bytes(path, data)
+    with atomic_path(path) as unfinished, unfinished.open("wb") as stream:
+        if not path.name.endswith(".gz"):
+            image.to_stream(stream)
+            return
+        # slice by slice; no clock and no name: equal content, equal bytes
+        with gzip.GzipFile("", "wb", COMPRESSION_LEVEL, stream, mtime=0) as packed:
+            image.to_stream(packed)
 
 
 def _names(image: nib.Nifti1Image) -> dict[int, str]:

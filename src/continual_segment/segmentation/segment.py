@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from continual_segment.data.prepare import prepare_scan
+from continual_segment.data.prepare import on_spacing
 from continual_segment.data.resample import resample_scan
 from continual_segment.errors import ModelError
 from continual_segment.model import Model, OrganPack
@@ -51,7 +51,7 @@ class SegmentConfig:
     """Share of a window that its neighbour covers too."""
     windows_at_once: int = 2
     """Windows that pass the networks together. PyTorch sends small 3D convolutions of one sample to a slow
-    kernel on CPUs: two at once take half the time of two in turn. More need more memory."""
+    kernel on CPUs: two at once take half the time of two in turn. Large windows pass one by one."""
     device: str = "cpu"
     """cpu, cuda, cuda:1, mps, ..."""
     compile: bool = False
@@ -148,7 +148,7 @@ class Segmenter:
         merged: MergedScan | None = None,
     ) -> list[LabelsOnScan]:
         """What each rule says, on the scan's grid; `merged` takes what the first says on the prepared one."""
-        prepared, config = prepare_scan(scan, self.prepare), self.config
+        prepared, config = on_spacing(scan, self.prepare), self.config
         rows = Rows(prepared.voxels, self.window, self.prepare.window_hu)
         known = None if known is None else known_on(known, prepared.grid)
         doubt = partial(disagreement, nesting=self.nesting) if merged else None

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from continual_segment.memory import give_back_freed_memory
 from continual_segment.networks import Decoder, GeneralEncoder
 from continual_segment.organs import UNKNOWN_PART
 from continual_segment.segmentation.answers import Answer, Decision, Surroundings, Voice
@@ -30,6 +32,8 @@ Place = tuple[slice, slice, slice]
 Doubt = Callable[[Sequence[Answer], Decision], Tensor]
 NUMBERS_AT_ONCE = 2**24
 """Probabilities of all packs and organs that exist at a time while slices are decided: 64 MB."""
+LARGE_WINDOW = 2**18
+"""Voxels from which on windows pass the networks one by one: they gain no time together, but need memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +69,10 @@ class PackDecoder:
 
     def begin(self, slab_shape: Sequence[int]) -> None:
         self.blend = Blend(self.channels, slab_shape, self.organ_ids.device)
+
+    def end(self) -> None:
+        """Accumulators are needed no more."""
+        del self.blend
 
     def covers(self, body_part: Tensor | None, below: float) -> bool:
         """Whether any of these slices is unknown or in a part covered better than `below`."""
@@ -167,6 +175,7 @@ def run_slabs(
     around = (known or Known()).on(device)
     slab_shape = (window[0], *rows.shape[1:])
     weight = torch.zeros(slab_shape, device=device)
+    give_back_freed_memory()  # of reading, before the accumulators are laid out
     for pack in packs:
         pack.begin(slab_shape)
     for z, following in zip(starts, [*starts[1:], rows.shape[0]], strict=True):
@@ -183,6 +192,8 @@ def run_slabs(
         move_up(weight, final)
         for pack in packs:
             pack.blend.move_up(final)
+    for pack in packs:
+        pack.end()
 
 
 def run_row(
@@ -196,6 +207,7 @@ def run_row(
     advance: Callable[[int], object],
 ) -> None:
     """Encode the windows of a row, each once, and let these packs decode them; air is left out."""
+    at_once = 1 if prod(rows.window) >= LARGE_WINDOW else at_once
     air = rows.air(height, places) if packs else [True] * len(places)
     left = [place for place, empty in zip(places, air, strict=True) if not empty]
     advance(len(places) - len(left))

@@ -1,0 +1,92 @@
+"""Scans and models of any size with random but fixed weights, for benchmarks of speed and memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CUBE, FLAT, WHOLE, HALF = (3, 3, 3), (1, 3, 3), (1, 1, 1), (2, 2, 2)
+NETWORKS: dict[str, dict[str, Any]] = {
+    "paper": {
+        "features": (32, 64, 128, 256, 320, 320),
+        "kernels": (FLAT, FLAT, CUBE, CUBE, CUBE, CUBE),
+        "strides": (WHOLE, (1, 2, 2), (1, 2, 2), HALF, HALF, HALF),
+    },
+    "laptop": {"features": (16, 32, 64, 96), "kernels": (CUBE,) * 4, "strides": (WHOLE, HALF, HALF, HALF)},
+    # as many features at full resolution as the paper's, so the same accumulators, but hardly any work
+    "light": {
+        "features": (32, 8),
+        "kernels": (WHOLE, WHOLE),
+        "strides": (WHOLE, (4, 4, 4)),
+        "convs_per_stage": 1,
+    },
+}
+SPLIT = (103, 26, 13, 1)
+"""Organs of the paper's four steps, about: shares of the organs asked for."""
+
+
+def organ_counts(organs: int, packs: int) -> list[int]:
+    """How many organs each pack has."""
+    shares = np.array(SPLIT[:packs], float)
+    counts = np.maximum(1, np.floor(organs * shares / shares.sum())).astype(int)
+    counts[0] += organs - counts.sum()
+    return counts.tolist()
+
+
+def make_model(
+    folder: Path,
+    network: str,
+    organs: int,
+    packs: int,
+    window: tuple[int, int, int],
+    spacing_mm: tuple[float, float, float],
+    plan: str = "nnunet",
+) -> Path:
+    """A model folder; `plan` is the kernel of every decoder block, `small` the kind that search finds."""
+    import torch
+
+    from continual_segment.data.prepared import PrepareConfig
+    from continual_segment.model import Model, OrganPack
+    from continual_segment.model.model import encoder_fingerprint
+    from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder, NetworkConfig
+    from continual_segment.organs import find_organ
+
+    torch.manual_seed(0)
+    config = NetworkConfig(**NETWORKS[network])
+    prepare = PrepareConfig(spacing_mm)
+    encoder = GeneralEncoder(config).freeze()
+    fingerprint = encoder_fingerprint(encoder, prepare)
+    blocks = len(config.features) - 1
+    kernels = ("projection", *("p3d",) * (blocks - 1)) if plan == "small" else (plan,) * blocks
+    made, first = [], 0
+    for number, count in enumerate(organ_counts(organs, packs)):
+        named = tuple(find_organ(f"made_up_{first + i}") for i in range(count))
+        decoder = Decoder(config, DecoderPlan(kernels), count).eval()  # type: ignore[arg-type]
+        decoder.head.weight.data *= 4  # labels that differ from voxel to voxel little, but do
+        made.append(OrganPack.of(f"pack{number}", named, encoder, decoder, fingerprint))
+        first += count
+    model = Model.create(folder, encoder, prepare, window, made[0])
+    for pack in made[1:]:
+        model = model.add(pack)
+    return folder
+
+
+def make_scan(path: Path, shape: tuple[int, int, int], spacing_mm: tuple[float, float, float]) -> Path:
+    """A body of soft tissue with two lungs, a spine and noise, in air; (z, y, x)."""
+    from continual_segment.files import write_scan
+    from continual_segment.volume import Grid, Volume
+
+    rng = np.random.default_rng(0)
+    y, x = np.meshgrid(*(np.linspace(-1, 1, n, dtype=np.float32) for n in shape[1:]), indexing="ij")
+    plane = np.where((y / 0.62) ** 2 + (x / 0.85) ** 2 < 1, 40, -1000).astype(np.float32)
+    for side in (-0.35, 0.35):
+        plane[(y / 0.4) ** 2 + ((x - side) / 0.25) ** 2 < 1] = -850
+    plane[(y + 0.45) ** 2 + x**2 < 0.01] = 400
+    noise = rng.normal(0, 15, (4, *shape[1:])).astype(np.float32)
+    voxels = np.empty(shape, np.int16)
+    for z in range(shape[0]):
+        voxels[z] = plane + noise[z % 4] + 10 * np.sin(z / 7)
+    write_scan(path, Volume(voxels, Grid(shape, np.diag([*spacing_mm[::-1], 1.0]))))
+    return path
