@@ -110,7 +110,10 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "--overlap", type=float, metavar="SHARE", help="of neighbouring windows (default: 0.5)"
     )
     parser.add_argument(
-        "--compile", action="store_true", default=None, help="run networks through torch.compile"
+        "--backend",
+        metavar="NAME",
+        help="what computes the networks: eager (PyTorch as it is), compiled (slow to start the first time, "
+        "then faster), openvino (an extra to install) (default: eager)",
     )
     parser.add_argument(
         "--series", metavar="NUMBER_OR_UID", help="which DICOM series, where several could be meant"
@@ -156,7 +159,7 @@ def segment_config(args: argparse.Namespace) -> SegmentConfig:
     from continual_segment.errors import ConfigError
     from continual_segment.segmentation import SegmentConfig
 
-    names = ("merge", "nested", "overlap", "compile", "device")
+    names = ("merge", "nested", "overlap", "backend", "device")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     if args.fast:
         given.setdefault("overlap", FAST_OVERLAP)

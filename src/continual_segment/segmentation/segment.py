@@ -21,6 +21,7 @@ from continual_segment.errors import ModelError
 from continual_segment.model import Model, OrganPack
 from continual_segment.organs import LAST_HASHED_ID, Organ, canonical_name, owned_wholes
 from continual_segment.segmentation.answers import Voice
+from continual_segment.segmentation.backends import BACKENDS, BackendName, start_encoder
 from continual_segment.segmentation.explain import (
     Explained,
     MergedScan,
@@ -54,8 +55,8 @@ class SegmentConfig:
     kernel on CPUs: two at once take half the time of two in turn. Large windows pass one by one."""
     device: str = "cpu"
     """cpu, cuda, cuda:1, mps, ..."""
-    compile: bool = False
-    """Run the networks through torch.compile: slower to start, faster on many scans."""
+    backend: BackendName = "eager"
+    """What computes the networks; segmentation/backends.py lists the choices."""
     progress: bool = True
     """Show a bar per scan."""
 
@@ -66,6 +67,10 @@ class SegmentConfig:
             raise ValueError(f"merge is one of {', '.join(RULES)}, not {self.merge!r}.")
         if not 0 <= self.skip_below < 1:
             raise ValueError(f"skip_below is a share from 0 to below 1, not {self.skip_below}.")
+        if self.backend not in BACKENDS:
+            raise ValueError(f"backend is one of {', '.join(BACKENDS)}, not {self.backend!r}.")
+        if self.backend == "openvino" and self.device != "cpu":
+            raise ValueError(f"The backend openvino computes on the cpu, not on {self.device}.")
         if self.windows_at_once < 1:
             raise ValueError(f"windows_at_once is at least 1, not {self.windows_at_once}.")
 
@@ -89,13 +94,9 @@ class Segmenter:
         ids = {organ.id for organ in self.organs}
         chosen = [pack for pack in chosen if ids & {organ.id for organ in pack.organs}]
         device = torch.device(self.config.device)
-        self.encoder = model.load_encoder().to(device)
-        self.packs = [pack_decoder(pack, device) for pack in chosen]
+        self.encode = start_encoder(model.load_encoder().to(device), self.config.backend)
+        self.packs = [pack_decoder(pack, device, self.config.backend) for pack in chosen]
         self.nesting = Nesting(owned_wholes({organ for pack in chosen for organ in pack.organs}))
-        if self.config.compile:
-            self.encoder.compile()
-            for pack in self.packs:
-                pack.decoder.compile()
 
     @property
     def rule(self) -> Merge:
@@ -163,7 +164,7 @@ class Segmenter:
         ):
             for slab in run_slabs(
                 rows,
-                self.encoder,
+                self.encode,
                 self.packs,
                 config.overlap,
                 config.windows_at_once,
@@ -194,10 +195,10 @@ class Segmenter:
         return table
 
 
-def pack_decoder(pack: OrganPack, device: torch.device) -> PackDecoder:
+def pack_decoder(pack: OrganPack, device: torch.device, backend: BackendName = "eager") -> PackDecoder:
     """A pack ready to run."""
     voice = Voice(pack.name, pack.fingerprint, pack.coverage, anomaly_aware=bool(pack.anomalies))
-    return PackDecoder(pack.decoder(), [organ.id for organ in pack.organs], device, voice)
+    return PackDecoder(pack.decoder(), [organ.id for organ in pack.organs], device, voice, backend)
 
 
 def scores_of(scan: Volume, found: LabelsOnScan) -> Volume:

@@ -20,9 +20,10 @@ import torch
 from torch import Tensor
 
 from continual_segment.memory import give_back_freed_memory
-from continual_segment.networks import Decoder, GeneralEncoder
+from continual_segment.networks import Decoder
 from continual_segment.organs import UNKNOWN_PART
 from continual_segment.segmentation.answers import Answer, Decision, Surroundings, Voice
+from continual_segment.segmentation.backends import BackendName, Encode, precision, start_decoder
 from continual_segment.segmentation.blend import Blend, Said, move_up
 from continual_segment.segmentation.merge import Merge
 from continual_segment.segmentation.rows import Rows
@@ -57,7 +58,12 @@ class PackDecoder:
     """A pack at work: its decoder, and what it says over the slab in progress."""
 
     def __init__(
-        self, decoder: Decoder, organ_ids: Sequence[int], device: torch.device, voice: Voice | None = None
+        self,
+        decoder: Decoder,
+        organ_ids: Sequence[int],
+        device: torch.device,
+        voice: Voice | None = None,
+        backend: BackendName = "eager",
     ) -> None:
         self.decoder = decoder.to(device)
         self.organ_ids = torch.tensor([0, *organ_ids], dtype=torch.int32, device=device)
@@ -66,6 +72,7 @@ class PackDecoder:
         self.keeps_features = features < len(self.organ_ids)
         """Whether features are blended, or logits, which are fewer."""
         self.channels = min(features, len(self.organ_ids))
+        self.decode = start_decoder(self.decoder, self.keeps_features, backend)
 
     def begin(self, slab_shape: Sequence[int]) -> None:
         self.blend = Blend(self.channels, slab_shape, self.organ_ids.device)
@@ -83,8 +90,7 @@ class PackDecoder:
 
     def add(self, features: Sequence[Tensor], weights: Tensor, places: Sequence[Place]) -> None:
         """Decode some windows and add each at its place."""
-        values = self.decoder.finest(features) if self.keeps_features else self.decoder(features)
-        for value, place in zip(values, places, strict=True):
+        for value, place in zip(self.decode(features), places, strict=True):
             self.blend.add(value.float(), weights, place)
 
     def answer(self, values: Tensor, share: Tensor | None) -> Answer:
@@ -156,7 +162,7 @@ def lines_at_once(shape: tuple[int, int, int], voxels: int) -> Iterator[tuple[sl
 @torch.no_grad()
 def run_slabs(
     rows: Rows,
-    encoder: GeneralEncoder,
+    encode: Encode,
     packs: Sequence[PackDecoder],
     overlap: float,
     at_once: int = 1,
@@ -181,7 +187,7 @@ def run_slabs(
     for z, following in zip(starts, [*starts[1:], rows.shape[0]], strict=True):
         height = slice(z, z + window[0])
         running = [pack for pack in packs if pack.covers(around[rows.own(height)].body_part, skip_below)]
-        run_row(rows, height, encoder, running, weights, places, at_once, advance)
+        run_row(rows, height, encode, running, weights, places, at_once, advance)
         for place in places:
             weight[place] += weights
         final = following - z
@@ -199,7 +205,7 @@ def run_slabs(
 def run_row(
     rows: Rows,
     height: slice,
-    encoder: GeneralEncoder,
+    encode: Encode,
     packs: Sequence[PackDecoder],
     weights: Tensor,
     places: Sequence[Place],
@@ -215,9 +221,10 @@ def run_row(
     for first in range(0, len(left), at_once):
         group = left[first : first + at_once]
         cuts = torch.from_numpy(np.stack([voxels[place] for place in group]))[:, None]  # type: ignore[index]
-        features = encoder(cuts.to(weights.device))  # the only pass of these windows
-        for pack in packs:
-            pack.add(features, weights, group)
+        with precision(weights.device):
+            features = encode(cuts.to(weights.device))  # the only pass of these windows
+            for pack in packs:
+                pack.add(features, weights, group)
         advance(len(group))
 
 
