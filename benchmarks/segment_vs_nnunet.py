@@ -1,0 +1,310 @@
+"""Whole scans, ours against stock nnU-Net v2: time, memory, share of the machine's peak, agreement.
+
+    python benchmarks/segment_vs_nnunet.py                              # small: minutes
+    python benchmarks/segment_vs_nnunet.py --network paper --slices 96 200 --rounds 3
+    python benchmarks/segment_vs_nnunet.py --network paper --slices 400 800 --ours-only
+
+Both go from a scan on disk to a label map on the scan's own grid, each in fresh processes, in turn. nnU-Net
+is its own predictor in its own virtual environment (made on first use, see --venv): same plan, same patch,
+same step, no mirroring. Lines:
+
+  stock         nnU-Net with --stock-organs classes, as installed
+  stock, tuned  the same with glibc keeping freed memory and torch.compile
+  ours, 1 pack  the same network and weights, for agreement
+  ours          --packs packs with --organs organs in all, every decoder everywhere
+  ours, skip    the same, packs run only in the body parts they cover: a scan from neck to pelvis
+
+`x` is the stock line's seconds over a line's, round by round: median (least, most).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from made_up import NETWORKS, make_model, make_scan
+from nnunet_venv import KEPT, nnunet_python, run
+
+HERE = Path(__file__).parent
+SIZES = {  # window and spacing of each network
+    "paper": ((64, 128, 128), (3.0, 0.75, 0.75)),
+    "laptop": ((32, 32, 48), (6.0, 6.0, 6.0)),
+}
+COVERAGE = ({}, {"chest": 1.0}, {"head_neck": 1.0}, {"chest": 1.0, "head_neck": 0.5})
+"""Of the packs: the first knows the whole body."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--network", choices=SIZES, default="laptop")
+    parser.add_argument("--slices", type=int, nargs="+", default=[96])
+    parser.add_argument("--pixels", type=int, help="rows and columns (default: 512 for paper, 128 else)")
+    parser.add_argument("--spacing-mm", type=float, nargs=3, metavar=("Z", "Y", "X"), help="of the scan")
+    parser.add_argument("--organs", type=int, default=143)
+    parser.add_argument("--packs", type=int, choices=range(1, 5), default=4)
+    parser.add_argument("--plan", default="small", help="kernel of our decoders' blocks (default: small)")
+    parser.add_argument("--stock-organs", type=int, default=104)
+    parser.add_argument("--backends", nargs="+", default=["eager"], help="ours, each by these")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=0, help="of torch (default: torch's own)")
+    parser.add_argument("--ours-only", action="store_true", help="where stock does not fit into memory")
+    parser.add_argument("--tuned", action="store_true", help="also stock with our settings")
+    parser.add_argument("--venv", type=Path, default=Path.home() / ".cache/continual-segment/nnunet-venv")
+    parser.add_argument("--measure", nargs=5, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.measure:
+        print(json.dumps(measure(*map(Path, args.measure[:3]), *args.measure[3:], args.threads)))
+        return
+    args.pixels = args.pixels or (512 if args.network == "paper" else 128)
+    with tempfile.TemporaryDirectory() as folder:
+        for slices in args.slices:
+            compare(Path(folder) / str(slices), slices, args)
+
+
+def compare(folder: Path, slices: int, args: argparse.Namespace) -> None:
+    """One table."""
+    folder.mkdir()
+    window, spacing = SIZES[args.network]
+    scan = make_scan(
+        folder / "scan_0000.nii.gz",
+        (slices, args.pixels, args.pixels),
+        tuple(args.spacing_mm or (spacing[0], spacing[1] * 1.1, spacing[2] * 1.1)),  # type: ignore[arg-type]
+    )
+    ours = make_model(folder / "ours", args.network, args.organs, args.packs, window, spacing, args.plan)
+    same = make_model(folder / "same", args.network, args.stock_organs, 1, window, spacing)
+    lines = make_lines(folder, scan, ours, same, args)
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in lines}
+    for _ in range(args.rounds):
+        for name, start in lines.items():
+            found[name].append(start())
+    print(f"\n{slices} slices of {args.pixels} x {args.pixels}, network {args.network}")
+    print(f"{'':28} {'seconds':>9} {'x':>20} {'peak GiB':>9} {'of peak FLOPS':>14}")
+    for name, runs in found.items():
+        print(line(name, runs, found.get("stock")), flush=True)
+    if not args.ours_only:
+        print(f"labels of 'ours, 1 pack' that equal stock's: {agreement(folder):.5f}")
+
+
+def make_lines(
+    folder: Path, scan: Path, ours: Path, same: Path, args: argparse.Namespace
+) -> dict[str, Callable[[], dict[str, Any]]]:
+    """What is measured, by name."""
+    lines: dict[str, Callable[[], dict[str, Any]]] = {}
+    if not args.ours_only:
+        python = nnunet_python(args.venv)
+        described = describe_for_nnunet(folder, same, args)
+        command = [
+            python,
+            HERE / "nnunet_predict.py",
+            *described,
+            scan,
+            folder / "stock.nii.gz",
+            args.threads,
+        ]
+        lines["stock"] = lambda: run(command)
+        if args.tuned:
+            lines["stock, tuned"] = lambda: run(command, KEPT | {"nnUNet_compile": "1"})
+
+    def ours_line(model: Path, out: str, backend: str, skip: str) -> Callable[[], dict[str, Any]]:
+        options = ["--network", args.network, "--threads", args.threads]
+        measured = ["--measure", scan, model, folder / out, backend, skip]
+        return lambda: run([sys.executable, __file__, *options, *measured])
+
+    for backend in args.backends:
+        if not args.ours_only:
+            lines[f"ours, 1 pack, {backend}"] = ours_line(same, "same.nii.gz", backend, "")
+        lines[f"ours, {args.packs} packs, {backend}"] = ours_line(ours, "ours.nii.gz", backend, "")
+        if args.packs > 1:
+            lines[f"ours, skip, {backend}"] = ours_line(ours, "skip.nii.gz", backend, "skip")
+    return lines
+
+
+def line(name: str, runs: list[dict[str, Any]], stock: list[dict[str, Any]] | None) -> str:
+    ratios = [s["wall"] / r["wall"] for s, r in zip(stock or [], runs, strict=False)]
+    spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}, {max(ratios):.2f})" if ratios else ""
+    seconds = statistics.median(each["wall"] for each in runs)
+    peak = max(each["peak"] for each in runs) / 2**30
+    share = f"{100 * runs[0]['share']:13.0f}%" if "share" in runs[0] else ""
+    return f"{name:28} {seconds:9.1f} {spread:>20} {peak:9.2f} {share}"
+
+
+def measure(scan: Path, model: Path, out: Path, backend: str, skip: str, threads: int) -> dict[str, float]:
+    """Ours, in this process."""
+    import torch
+
+    from continual_segment.files import read_scan, write_labels
+    from continual_segment.memory import keep_freed_memory
+    from continual_segment.model import Model
+    from continual_segment.segmentation import SegmentConfig, Segmenter
+
+    keep_freed_memory()
+    if threads:
+        torch.set_num_threads(threads)
+    begun = time.perf_counter()
+    opened = Model.open(model)
+    segmenter = Segmenter(opened, config=SegmentConfig(backend=backend, progress=False))  # type: ignore[arg-type]
+    volume = read_scan(scan)
+    known = neck_to_pelvis(segmenter, volume.grid.shape[0]) if skip else None
+    write_labels(out, segmenter.labels(volume, known=known))
+    seconds = time.perf_counter() - begun
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    result = {"seconds": seconds, "peak": peak}
+    if not skip:
+        result["share"] = work(opened, volume.grid) / seconds / machine_peak()
+    return result
+
+
+def neck_to_pelvis(segmenter: Any, slices: int) -> Any:
+    """Body parts of the slices: a sixth hip, two sixths each abdomen and chest, a sixth neck."""
+    from dataclasses import replace
+
+    import numpy as np
+
+    from continual_segment.organs import BODY_PARTS
+    from continual_segment.segmentation.slabs import Known
+
+    for pack, coverage in zip(segmenter.packs, COVERAGE, strict=False):
+        pack.voice = replace(pack.voice, coverage=coverage)
+    parts = [BODY_PARTS.index(name) for name in ("hip_thigh", "abdomen", "chest", "head_neck")]
+    return Known(np.repeat(parts, [slices // 6, slices // 3, slices // 3, slices])[:slices])
+
+
+def work(model: Any, grid: Any) -> float:
+    """Floating point operations of all windows."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from continual_segment.networks import Decoder, GeneralEncoder
+    from continual_segment.segmentation.slabs import count_windows
+
+    shape = grid.with_spacing(model.prepare.spacing_mm).shape
+    padded = [max(n, w) for n, w in zip(shape, model.window, strict=True)]
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        features = GeneralEncoder(model.network)(torch.empty(1, 1, *model.window))
+        for name in model.pack_names:
+            pack = model.pack(name)
+            Decoder(pack.network, pack.plan, len(pack.organs)).finest(features)
+    return counter.get_total_flops() * count_windows(padded, model.window, 0.5)
+
+
+def machine_peak() -> float:
+    """Floating point operations a second of a large matrix product on all threads."""
+    import torch
+
+    a = torch.rand(3000, 3000)
+    times = []
+    for _ in range(4):
+        begun = time.perf_counter()
+        a @ a
+        times.append(time.perf_counter() - begun)
+    return 2 * 3000**3 / min(times)
+
+
+def describe_for_nnunet(folder: Path, model: Path, args: argparse.Namespace) -> list[Path]:
+    """plans.json, dataset.json and the weights of a model with one pack, for nnU-Net."""
+    import torch
+
+    from continual_segment.model import Model
+
+    opened = Model.open(model)
+    (name,) = opened.pack_names
+    weights = {f"encoder.{key}": value for key, value in opened.load_encoder().state_dict().items()}
+    weights |= {f"decoder.{key}": value for key, value in opened.pack(name).weights.items()}
+    torch.save(weights, folder / "weights.pt")
+    window, spacing = SIZES[args.network]
+    (folder / "plans.json").write_text(json.dumps(plans(NETWORKS[args.network], window, spacing)))
+    labels = {"background": 0} | {f"organ{i}": i for i in range(1, args.stock_organs + 1)}
+    dataset = {"channel_names": {"0": "CT"}, "labels": labels, "numTraining": 1, "file_ending": ".nii.gz"}
+    (folder / "dataset.json").write_text(json.dumps(dataset))
+    return [folder / "plans.json", folder / "dataset.json", folder / "weights.pt"]
+
+
+def plans(network: dict[str, Any], window: tuple[int, ...], spacing: tuple[float, ...]) -> dict[str, Any]:
+    """nnU-Net's plan of the same network; its normalisation maps -1024..1024 HU to -1..1 as ours does."""
+    stages = len(network["features"])
+    linear = {"is_seg": False, "order": 1, "order_z": 0, "force_separate_z": None}
+    resample = "resample_data_or_seg_to_shape"
+    configuration = {
+        "data_identifier": "made_up",
+        "preprocessor_name": "DefaultPreprocessor",
+        "batch_size": 2,
+        "patch_size": window,
+        "median_image_size_in_voxels": window,
+        "spacing": spacing,
+        "normalization_schemes": ["CTNormalization"],
+        "use_mask_for_norm": [False],
+        "resampling_fn_data": resample,
+        "resampling_fn_data_kwargs": linear | {"order": 3},
+        "resampling_fn_seg": resample,
+        "resampling_fn_seg_kwargs": linear | {"is_seg": True},
+        "resampling_fn_probabilities": resample,
+        "resampling_fn_probabilities_kwargs": linear,
+        "batch_dice": True,
+        "architecture": {
+            "network_class_name": "dynamic_network_architectures.architectures.unet.PlainConvUNet",
+            "arch_kwargs": {
+                "n_stages": stages,
+                "features_per_stage": network["features"],
+                "conv_op": "torch.nn.modules.conv.Conv3d",
+                "kernel_sizes": network["kernels"],
+                "strides": network["strides"],
+                "n_conv_per_stage": [2] * stages,
+                "n_conv_per_stage_decoder": [2] * (stages - 1),
+                "conv_bias": True,
+                "norm_op": "torch.nn.modules.instancenorm.InstanceNorm3d",
+                "norm_op_kwargs": {"eps": 1e-5, "affine": True},
+                "dropout_op": None,
+                "dropout_op_kwargs": None,
+                "nonlin": "torch.nn.LeakyReLU",
+                "nonlin_kwargs": {"inplace": True},
+            },
+            "_kw_requires_import": ["conv_op", "norm_op", "dropout_op", "nonlin"],
+        },
+    }
+    ct = {
+        "percentile_00_5": -1024,
+        "percentile_99_5": 1024,
+        "mean": 0,
+        "std": 1024,
+        "min": -1024,
+        "max": 1024,
+    }
+    return {
+        "dataset_name": "Dataset999_made_up",
+        "plans_name": "nnUNetPlans",
+        "original_median_spacing_after_transp": spacing,
+        "original_median_shape_after_transp": window,
+        "image_reader_writer": "SimpleITKIO",
+        "transpose_forward": [0, 1, 2],
+        "transpose_backward": [0, 1, 2],
+        "configurations": {"3d_fullres": configuration},
+        "experiment_planner_used": "ExperimentPlanner",
+        "label_manager": "LabelManager",
+        "foreground_intensity_properties_per_channel": {"0": ct | {"median": 0, "min": -1024, "max": 1024}},
+    }
+
+
+def agreement(folder: Path) -> float:
+    """Share of voxels with one label by stock nnU-Net and by ours with the same network."""
+    import numpy as np
+
+    from continual_segment.files import read_labels
+    from continual_segment.organs import find_organ
+
+    stock, ours = (read_labels(folder / name) for name in ("stock.nii.gz", "same.nii.gz"))
+    ids = [find_organ(f"made_up_{i}").id for i in range(int(stock.voxels.max()))]
+    return float(np.mean(np.array([0, *ids])[stock.voxels] == ours.voxels))
+
+
+if __name__ == "__main__":
+    main()
