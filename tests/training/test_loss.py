@@ -80,6 +80,22 @@ def test_its_gradient_is_nnunets(size, classes, seed):
 
 
 @settings(max_examples=20, deadline=None)
+@given(
+    size=sizes,
+    classes=st.integers(2, 6),
+    seed=st.integers(0, 10_000),
+    dice_over=st.sampled_from(["all", "present"]),
+    balance=st.sampled_from([0.0, 0.3, 1.0]),
+)
+def test_its_gradient_is_its_slope(size, classes, seed, dice_over, balance):
+    logits, labels = draw(*size, classes, seed)
+    logits = logits.double().requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda x: 3 * dice_and_cross_entropy(x, labels, dice_over, balance), logits, fast_mode=True
+    )
+
+
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_the_order_of_samples_in_a_batch_decides_nothing(seed):
     logits, labels = draw(3, 2, 4, 3, 4, seed)

@@ -1,16 +1,18 @@
 """nnU-Net's segmentation loss: cross-entropy plus soft Dice, at every resolution a decoder offers.
 
 Dice needs three sums per class: predicted mass, true voxels, and predicted mass on true voxels. The last
-comes from the probability each voxel gives its own label, so no one-hot volume is ever built.
+comes from the probability each voxel gives its own label, so no one-hot volume is ever built. Value and
+gradient come from one volume of probabilities: with many organs such volumes are what a step waits for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 DiceClasses = Literal["all", "present"]
@@ -29,20 +31,58 @@ def dice_and_cross_entropy(
     its class's voxels in the sample to the power of -balance: with 0 all voxels weigh the same, with 1 all
     classes.
     """
-    batch, classes = logits.shape[:2]
-    log_probability = precise(logits).log_softmax(dim=1).reshape(batch, classes, -1)
-    labels = labels.reshape(batch, -1)
-    log_own = log_probability.gather(1, labels[:, None])[:, 0]  # what each voxel gives its true class
-    predicted = log_probability.exp().sum(dim=2)
-    zeros = torch.zeros_like(predicted)
-    true = zeros.scatter_add(1, labels, torch.ones_like(log_own))
-    overlap = zeros.scatter_add(1, labels, log_own.exp())
-    dice = (2 * overlap + SMOOTH) / (predicted + true + SMOOTH)
-    counted = true[:, 1:] > 0 if dice_over == "present" else torch.ones_like(dice[:, 1:], dtype=torch.bool)
-    if balance:
-        weight = true.clamp_min(1).pow(-balance).gather(1, labels)
-        log_own = log_own * (weight / weight.mean(1, keepdim=True))
-    return -log_own.mean() - (dice[:, 1:] * counted).sum() / counted.sum().clamp_min(1)
+    return _DiceAndCrossEntropy.apply(precise(logits), labels, dice_over, balance)
+
+
+class _DiceAndCrossEntropy(torch.autograd.Function):
+    """The loss and, in the same pass, its gradient.
+
+    Left to autograd, every step over (class, voxel) would keep a volume of all classes for later; with a
+    hundred organs that costs more than the network. Here there is one such volume: first probabilities,
+    then, in their place, the gradient. With a and b the derivatives by predicted mass and overlap of
+    a class, g that by a voxel's log-probability of its own class y, and p probabilities, the derivative by
+    the logit of class k is p_k (a_k - s) + [k = y] (b_y p_y + g) with s = sum_c a_c p_c + b_y p_y + g.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, dice_over: DiceClasses, balance: float) -> Tensor:
+        batch, classes = logits.shape[:2]
+        labels = labels.reshape(batch, -1)
+        log_probability = logits.detach().log_softmax(dim=1).reshape(batch, classes, -1)
+        log_own = log_probability.gather(1, labels[:, None])[:, 0]  # what each voxel gives its true class
+        own, probability = log_own.exp(), log_probability.exp_()
+        predicted = probability.sum(dim=2)
+        true = torch.zeros_like(predicted).scatter_add_(1, labels, torch.ones_like(own))
+        overlap = torch.zeros_like(predicted).scatter_add_(1, labels, own)
+        whole = predicted + true + SMOOTH
+        dice = (2 * overlap + SMOOTH) / whole
+        counted = (true > 0 if dice_over == "present" else torch.ones_like(true)).to(dice.dtype)
+        counted[:, 0] = 0  # background
+        share = counted / counted.sum().clamp_min(1)
+        weight = torch.full_like(own, 1 / own.numel())
+        if balance:
+            rarity = true.clamp_min(1).pow(-balance).gather(1, labels)
+            weight = weight * rarity / rarity.mean(1, keepdim=True)
+        if ctx.needs_input_grad[0]:
+            by_predicted, by_overlap = share * dice / whole, -2 * share / whole
+            at_own = by_overlap.gather(1, labels) * own - weight
+            ctx.shape = logits.shape
+            ctx.save_for_backward(_gradient(probability, labels, by_predicted, at_own))
+        return -(log_own * weight).sum() - (dice * share).sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient.mul_(outer[0]).reshape(ctx.shape), None, None, None
+
+
+def _gradient(probability: Tensor, labels: Tensor, by_predicted: Tensor, at_own: Tensor) -> Tensor:
+    """The derivative by the logits, written over the probabilities (batch, class, voxel)."""
+    total = torch.bmm(by_predicted[:, None], probability)[:, 0] + at_own
+    for number in range(probability.shape[1]):  # class by class: what is read again is still near
+        probability[:, number] *= by_predicted[:, number, None] - total
+    return probability.scatter_add_(1, labels[:, None], at_own[:, None])
 
 
 def supervised_loss(
