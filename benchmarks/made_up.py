@@ -35,6 +35,12 @@ def organ_counts(organs: int, packs: int) -> list[int]:
     return counts.tolist()
 
 
+def kernels(plan: str, blocks: int) -> tuple[str, ...]:
+    """Kernels of a decoder's blocks, deepest first: one name for all of them, or names with commas between."""
+    names = tuple(plan.split(","))
+    return names if len(names) == blocks else names * blocks
+
+
 def make_model(
     folder: Path,
     network: str,
@@ -44,7 +50,7 @@ def make_model(
     spacing_mm: tuple[float, float, float],
     plan: str = "nnunet",
 ) -> Path:
-    """A model folder; `plan` is the kernel of every decoder block, `small` the kind that search finds."""
+    """A model folder; `plan` as `kernels` takes it."""
     import torch
 
     from continual_segment.data.prepared import PrepareConfig
@@ -58,12 +64,11 @@ def make_model(
     prepare = PrepareConfig(spacing_mm)
     encoder = GeneralEncoder(config).freeze()
     fingerprint = encoder_fingerprint(encoder, prepare)
-    blocks = len(config.features) - 1
-    kernels = ("projection", *("p3d",) * (blocks - 1)) if plan == "small" else (plan,) * blocks
+    shape = DecoderPlan(kernels(plan, len(config.features) - 1))  # type: ignore[arg-type]
     made, first = [], 0
     for number, count in enumerate(organ_counts(organs, packs)):
         named = tuple(find_organ(f"made_up_{first + i}") for i in range(count))
-        decoder = Decoder(config, DecoderPlan(kernels), count).eval()  # type: ignore[arg-type]
+        decoder = Decoder(config, shape, count).eval()
         decoder.head.weight.data *= 4  # labels that differ from voxel to voxel little, but do
         made.append(OrganPack.of(f"pack{number}", named, encoder, decoder, fingerprint))
         first += count

@@ -52,7 +52,11 @@ def main() -> None:
     parser.add_argument("--spacing-mm", type=float, nargs=3, metavar=("Z", "Y", "X"), help="of the scan")
     parser.add_argument("--organs", type=int, default=143)
     parser.add_argument("--packs", type=int, choices=range(1, 5), default=4)
-    parser.add_argument("--plan", default="small", help="kernel of our decoders' blocks (default: small)")
+    parser.add_argument(
+        "--plan",
+        default="2d",
+        help="kernels of our decoders' blocks, deepest first, or one for all (default: 2d)",
+    )
     parser.add_argument("--stock-organs", type=int, default=104)
     parser.add_argument("--backends", nargs="+", default=["eager"], help="ours, each by these")
     parser.add_argument("--rounds", type=int, default=1)

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from made_up import NETWORKS
+from made_up import NETWORKS, kernels
 from nnunet_venv import KEPT, nnunet_python, run
 from segment_vs_nnunet import HERE, SIZES, plans
 
@@ -105,7 +105,7 @@ def make_step(what: str, args: argparse.Namespace) -> Callable[[], None]:
     network = NetworkConfig(**NETWORKS[args.network])
     window = SIZES[args.network][0]
     encoder = GeneralEncoder(network)
-    plan = DecoderPlan((args.plan,) * (len(network.features) - 1))
+    plan = DecoderPlan(kernels(args.plan, len(network.features) - 1))  # type: ignore[arg-type]
     decoder = Decoder(network, plan, args.organs)
     images = torch.rand(args.batch, 1, *window) * 2 - 1
     labels = torch.randint(args.organs + 1, (args.batch, *window))

@@ -344,3 +344,20 @@ def test_a_real_label_map_of_totalsegmentator_keeps_its_names():
     assert len(labels.names) == 117
     assert scan.grid.same_place(labels.grid)
     assert re.fullmatch("[LR][AP][IS]", scan.grid.orientation)
+
+
+@pytest.mark.parametrize("name", ["x.nii.gz", "x.nii"])
+def test_ctrl_c_while_writing_leaves_what_was_there(tmp_path, monkeypatch, name):
+    grid = Grid((3, 4, 5), np.eye(4))
+    write_labels(tmp_path / name, LabelMap(np.ones(grid.shape, np.uint8), grid))
+    before = (tmp_path / name).read_bytes()
+
+    def half(self, stream):
+        stream.write(b"half a file")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(nib.Nifti1Image, "to_stream", half)
+    with pytest.raises(KeyboardInterrupt):
+        write_labels(tmp_path / name, LabelMap(np.zeros(grid.shape, np.uint8), grid))
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_bytes() == before

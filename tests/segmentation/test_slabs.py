@@ -118,6 +118,18 @@ def test_windows_that_pass_together_give_what_they_give_in_turn(at_once, encoder
     np.testing.assert_allclose(scores, sure, atol=1e-3)
 
 
+def test_the_number_of_threads_decides_next_to_nothing(encoder, packs):
+    voxels = make_scan(20, 32, 32)
+    expected, _ = run(voxels, encoder, packs)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        found, _ = run(voxels, encoder, packs)
+    finally:
+        torch.set_num_threads(before)
+    assert np.mean(found == expected) >= 1 - 1e-4
+
+
 def test_the_order_of_packs_decides_nothing(encoder, packs):
     voxels = make_scan(20, 20, 20)
     for one, other in zip(run(voxels, encoder, packs), run(voxels, encoder, packs[::-1]), strict=True):
