@@ -36,7 +36,7 @@ def organ_counts(organs: int, packs: int) -> list[int]:
 
 
 def kernels(plan: str, blocks: int) -> tuple[str, ...]:
-    """Kernels of a decoder's blocks, deepest first: one name for all of them, or names with commas between."""
+    """Kernels of a decoder's blocks, deepest first: one name for all, or names with commas between."""
     names = tuple(plan.split(","))
     return names if len(names) == blocks else names * blocks
 
