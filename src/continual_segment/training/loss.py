@@ -74,7 +74,7 @@ class _DiceAndCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None, None]:
         (gradient,) = ctx.saved_tensors
-        return gradient.mul_(outer[0]).reshape(ctx.shape), None, None, None
+        return (gradient * outer[0]).reshape(ctx.shape), None, None, None
 
 
 def _gradient(probability: Tensor, labels: Tensor, by_predicted: Tensor, at_own: Tensor) -> Tensor:
