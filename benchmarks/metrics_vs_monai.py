@@ -5,7 +5,9 @@
 
 MONAI gets a virtual environment of its own, made on first use (--venv). It is given one organ at a time, as
 one-hot masks of all organs would not fit into memory; `--monai-organs` measures it on every n-th organ so
-that a run stays short. Shown: seconds per organ, their ratio, and the largest difference of the values.
+that a run stays short. Shown: milliseconds per organ, their ratio, and the largest difference of the values.
+HD95 is here the percentile over both directions together; MONAI's own takes the larger of two percentiles. It
+is timed as it is; for the comparison of values its distances are pooled as ours are.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ SPACING_MM = (3.0, 1.5, 1.5)
 MONAI = """
 import json, sys, time
 import numpy as np, torch
+from monai.metrics.utils import get_mask_edges, get_surface_distance
 from monai.metrics import compute_dice, compute_hausdorff_distance, compute_average_surface_distance
 file, organs = np.load(sys.argv[1]), json.loads(sys.argv[2])
 torch.set_num_threads(int(sys.argv[3]) or torch.get_num_threads())
@@ -38,7 +41,13 @@ for organ in organs:
         float(compute_hausdorff_distance(y_pred, y, percentile=95, directed=False, **options)),
         float(compute_average_surface_distance(y_pred, y, symmetric=True, **options)),
     ]
-print(json.dumps({"seconds": time.perf_counter() - begun, "scores": found}))
+seconds = time.perf_counter() - begun
+for organ in organs:  # not timed: ours is the percentile of both directions in one pool
+    y_pred, y = (file[name] == organ for name in ("prediction", "truth"))
+    edges = [edge.numpy() if torch.is_tensor(edge) else edge for edge in get_mask_edges(y_pred, y)[:2]]
+    ways = [get_surface_distance(a, b, "euclidean", spacing) for a, b in (edges, edges[::-1])]
+    found[organ].insert(2, float(np.percentile(np.concatenate([np.asarray(way) for way in ways]), 95)))
+print(json.dumps({"seconds": seconds, "scores": found}))
 """
 
 
@@ -65,9 +74,9 @@ def main() -> None:
     print(f"ours   {ours_ms:9.2f} ms an organ, {ours:.2f} s in all")
     print(f"MONAI  {theirs_ms:9.2f} ms an organ, on {len(asked)} of them")
     print(f"ratio  {theirs_ms / ours_ms:9.1f}")
-    for number, name in enumerate(("Dice", "HD95 mm", "ASD mm")):
-        pairs = ((values[number], scores[int(organ)][number]) for organ, values in theirs["scores"].items())
-        print(f"{name:8} differs by {max(abs(a - b) for a, b in pairs):.2e} at most")
+    for name, own, theirs_at in (("Dice", 0, 0), ("HD95", 1, 2), ("ASD", 2, 3), ("HD95, MONAI's own", 1, 1)):
+        pairs = ((v[theirs_at], scores[int(organ)][own]) for organ, v in theirs["scores"].items())
+        print(f"{name:18} differs by {max(abs(a - b) for a, b in pairs):.2e} at most")
 
 
 def two_bodies(shape: tuple[int, ...], organs: int) -> tuple[np.ndarray, np.ndarray]:

@@ -171,7 +171,7 @@ def measure(scan: Path, model: Path, out: Path, backend: str, how: str, threads:
 
 
 def nnunet_weights(window: tuple[int, ...]) -> Any:
-    """nnU-Net's weights of a window: their middle lies half a voxel beside ours, which random networks feel."""
+    """nnU-Net's weights of a window, their middle half a voxel beside ours: random networks feel that."""
     import numpy as np
     from scipy.ndimage import gaussian_filter
 
