@@ -33,6 +33,7 @@ def test_every_backend_gives_what_pytorch_gives(backend, without_head, preset, m
         np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:CUDA is not available")
 def test_a_gpu_computes_in_half_precision_and_a_cpu_does_not():
     with precision(torch.device("cpu")):
         assert not torch.is_autocast_enabled("cpu")

@@ -64,8 +64,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--fast",
         action="store_true",
-        help=f"windows overlap by {FAST_OVERLAP}, unless --overlap says otherwise: a third of the windows; what "
-        "that costs in Dice stands in docs/performance.md",
+        help=f"windows overlap by {FAST_OVERLAP}, unless --overlap says otherwise: fewer windows; what that "
+        "costs in Dice stands in docs/performance.md",
     )
     parser.add_argument(
         "--statistics",
