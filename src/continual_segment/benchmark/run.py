@@ -205,7 +205,9 @@ class Benchmark:
         )
 
     def settings(self, method: str) -> StepSettings:
-        return StepSettings(self.plan.config.patches, self.plan.config.augment, self.plan.training(method))
+        config = self.plan.config
+        patches = config.patches.of_later_step(config.patches.size)  # as ours
+        return StepSettings(patches, config.augment, self.plan.training(method))
 
     def first_memory(self, order: str, method: str) -> Any:
         """What a method takes along from the first step, computed once while that dataset is at hand."""
