@@ -7,13 +7,13 @@ import nrrd
 import numpy as np
 import pydicom
 import pytest
-from made_scans import AXIAL, LPS
+from made_scans import AXIAL, LPS, write_series
 from matplotlib.path import Path as Outline
 
 from continual_segment.clinic.formats import FORMATS, Labelled, canonical_format, write_format
 from continual_segment.clinic.jobs import Job
 from continual_segment.errors import ConfigError
-from continual_segment.files import Source, read_labels
+from continual_segment.files import Source, read_labels, read_source
 from continual_segment.files.dicom.rtstruct import outlines
 from continual_segment.files.terms import terms_of
 from continual_segment.organs import find_organ, known_organs
@@ -57,6 +57,21 @@ def test_a_scan_without_dicom_gets_a_series_that_results_refer_to(folder):
     assert segmentation.FrameOfReferenceUID == slices[0].FrameOfReferenceUID
     contours = pydicom.dcmread(folder / "case.rtstruct.dcm")
     assert contours.FrameOfReferenceUID == slices[0].FrameOfReferenceUID
+
+
+def test_slices_that_cannot_be_referred_to_get_a_copy_that_can(tmp_path, caplog):
+    write_series(tmp_path / "anonymous", AXIAL, SeriesInstanceUID="", FrameOfReferenceUID=None)
+    source = read_source(tmp_path / "anonymous")
+    labels = LabelMap((source.volume.voxels > 300).astype(np.uint8), source.volume.grid, {1: "liver"})
+    case = Labelled(Job("case", tmp_path, tmp_path / "out"), source, labels, nested=False)
+    for name in ("dicom_seg", "rtstruct"):
+        write_format(name, tmp_path / "out", case)
+    copies = {pydicom.dcmread(path).SOPInstanceUID for path in (tmp_path / "out" / "case_ct").iterdir()}
+    contours = pydicom.dcmread(tmp_path / "out" / "case.rtstruct.dcm")
+    study = contours.ReferencedFrameOfReferenceSequence[0].RTReferencedStudySequence[0]
+    images = study.RTReferencedSeriesSequence[0].ContourImageSequence
+    assert {image.ReferencedSOPInstanceUID for image in images} == copies
+    assert "no SeriesInstanceUID, FrameOfReferenceUID" in caplog.text
 
 
 def test_dicom_segments_have_snomed_codes_sides_and_colours(folder):

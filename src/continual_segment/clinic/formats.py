@@ -18,6 +18,7 @@ from continual_segment.clinic.jobs import Job
 from continual_segment.errors import ConfigError
 from continual_segment.files import Source, labels_on, write_labels, write_segments
 from continual_segment.files.dicom.derive import derived_series, write_series
+from continual_segment.files.dicom.planes import missing_uids
 from continual_segment.files.dicom.rtstruct import write_contours
 from continual_segment.files.dicom.seg import write_segmentation
 from continual_segment.files.dicom.series import Series
@@ -48,20 +49,30 @@ class Labelled:
         """Organs and their parts apart, where they share voxels; only names of organs that can be there."""
         return layers(labels) if self.nested else [labels]
 
-    @property
-    def own_series(self) -> bool:
-        return self.source.series is not None
+    @cached_property
+    def own_series(self) -> Series | None:
+        """The DICOM slices of the scan, where it has some that can be referred to."""
+        series = self.source.series
+        if series is not None and (missing := missing_uids(series)):
+            log.warning(
+                "%s: the slices have no %s, so DICOM results refer to a copy of them in %s_ct.",
+                self.job.case,
+                ", ".join(missing),
+                self.job.case,
+            )
+            return None
+        return series
 
     @cached_property
     def series(self) -> Series:
         """The DICOM slices that results refer to."""
-        return self.source.series or derived_series(self.job.case, self.source.volume)
+        return self.own_series or derived_series(self.job.case, self.source.volume)
 
 
 def write_format(name: str, stage: Path, labelled: Labelled) -> None:
     """Write one format into a folder."""
     format_ = FORMATS[name]
-    if name.startswith(("dicom", "rt")) and not labelled.own_series:
+    if name.startswith(("dicom", "rt")) and labelled.own_series is None:
         ct = stage / f"{labelled.job.case}_ct"
         if not ct.exists():
             write_series(ct, labelled.series, labelled.source.volume)

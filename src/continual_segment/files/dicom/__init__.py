@@ -4,5 +4,6 @@ import logging
 import warnings
 
 # pydicom logs tracebacks of its decoders and warns of every odd value; what matters we say in sentences
+logging.getLogger("highdicom").setLevel(logging.WARNING)
 logging.getLogger("pydicom").setLevel(logging.CRITICAL)
 warnings.filterwarnings("ignore", module=r"pydicom\.")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from pydicom import Dataset
 
+from continual_segment.files.dicom.headers import text
 from continual_segment.files.dicom.series import Frame, Series
 from continual_segment.files.grids import LPS_TO_RAS, plane_of
 from continual_segment.volume import LabelMap
@@ -32,6 +33,15 @@ NEEDED = [
 """What DICOM wants in every result, if only empty; anonymised series lack some."""
 
 
+REFERRED = [
+    "SOPClassUID",
+    "SOPInstanceUID",
+    "SeriesInstanceUID",
+    "StudyInstanceUID",
+    "FrameOfReferenceUID",
+]
+
+
 def planes(labels: LabelMap, series: Series) -> Iterator[np.ndarray]:
     """Labels (row, column) on every frame of a series."""
     for frame in series.frames:
@@ -51,6 +61,11 @@ def point_mm(frame: Frame, columns_rows: np.ndarray) -> np.ndarray:
     across = columns_rows[:, :1] * frame.pixel_mm[1] * frame.orientation[:3]
     down = columns_rows[:, 1:] * frame.pixel_mm[0] * frame.orientation[3:]
     return frame.position_mm + across + down
+
+
+def missing_uids(series: Series) -> list[str]:
+    """What results would refer to and some slice does not say: anonymisers take it away."""
+    return [each for each in REFERRED if not all(text(frame.header, each) for frame in series.frames)]
 
 
 def complete(header: Dataset) -> Dataset:

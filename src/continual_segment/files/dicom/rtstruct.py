@@ -59,7 +59,7 @@ def write_contours(path: Path, layers: Sequence[LabelMap], series: Series, versi
             _add_organ(data, number, label, names[label], loops)
     except BROKEN as error:
         reason = " ".join(str(error).split())
-        raise ScanError(f"{path}: the series cannot carry an RT structure set ({reason}).") from error
+        raise ScanError(f"{path.name}: the series cannot carry an RT structure set ({reason}).") from error
     with atomic_path(path) as unfinished:
         data.save_as(unfinished, enforce_file_format=True)
     return True

@@ -64,7 +64,7 @@ def write_segmentation(
             )
     except BROKEN as error:
         reason = " ".join(str(error).split())
-        raise ScanError(f"{path}: the series cannot carry a DICOM segmentation ({reason}).") from error
+        raise ScanError(f"{path.name}: the series cannot carry a DICOM segmentation ({reason}).") from error
     with atomic_path(path) as unfinished:
         result.save_as(unfinished)
     return True
