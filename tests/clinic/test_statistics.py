@@ -8,6 +8,7 @@ import io
 import numpy as np
 import pytest
 from made_scans import AXIAL, LPS
+from matplotlib.image import imread
 
 from continual_segment.clinic.preview import first_organs, preview, seen
 from continual_segment.clinic.statistics import as_csv, organ_statistics
@@ -66,3 +67,12 @@ def test_nothing_found_and_many_organs_are_drawn_too():
     scan = Volume(AXIAL.voxels, Grid(AXIAL.shape, LPS @ AXIAL.affine))
     empty = LabelMap(np.zeros(AXIAL.shape, np.uint16), scan.grid, {AORTA: "aorta"})
     assert preview(scan, empty).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("shape", [(3, 40, 40), (200, 20, 20), (30, 30, 30)])
+def test_a_thin_or_a_long_scan_makes_no_giant_picture(shape):
+    grid = Grid(shape, np.diag([5.0, 5.0, 5.0, 1.0]))
+    labels = LabelMap(np.ones(shape, np.uint8), grid, {1: "spleen"})
+    height, width, _ = imread(io.BytesIO(preview(Volume(np.zeros(shape, np.int16), grid), labels))).shape
+    assert 300 < height <= 610
+    assert 250 < width < 1200

@@ -20,18 +20,19 @@ VIEWS = {"from the front": 1, "from the left": 2}
 """Title -> the axis of (z, y, x) that is looked along."""
 WINDOW_HU = (-200.0, 400.0)
 MOST_NAMES = 45
-HEIGHT_INCHES, NARROWEST = 6.0, 0.25
+NAMES_IN_A_COLUMN = 23
+LARGEST_INCHES, LEAST_HEIGHT_INCHES = (9.0, 6.0), 4.0  # of the views, at 100 pixels an inch
 
 
 def preview(scan: Volume, labels: LabelMap) -> bytes:
     """A PNG."""
     z, y, x = np.multiply(scan.grid.shape, scan.grid.spacing_mm)
-    widths = [max(side / z, NARROWEST) for side in (x, y)]
+    scale = max(z / LARGEST_INCHES[1], (x + y) / LARGEST_INCHES[0])  # millimetres an inch
     names = _largest(labels)
-    columns = max(1, -(-len(names) // 23))
-    size = HEIGHT_INCHES * sum(widths) + 1.7 * columns, HEIGHT_INCHES
+    columns = max(1, -(-len(names) // NAMES_IN_A_COLUMN))
+    size = (x + y) / scale + 1.7 * columns, max(z / scale, LEAST_HEIGHT_INCHES)
     figure = Figure(figsize=size, layout="constrained", facecolor="black")
-    axes = figure.subplots(1, 2, width_ratios=widths)
+    axes = figure.subplots(1, 2, width_ratios=(x, y))
     for axes_, (title, axis) in zip(axes, VIEWS.items(), strict=True):
         sides = {1: scan.grid.spacing_mm[2], 2: scan.grid.spacing_mm[1]}
         aspect = scan.grid.spacing_mm[0] / sides[axis]
