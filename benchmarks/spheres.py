@@ -3,7 +3,7 @@
 With everything in sight, a right MiB keeps old organs and fine-tuning loses them. That the methods
 forget on whole-body data is then their nature, and no mistake of ours.
 
-    python benchmarks/spheres.py [--iterations 120] [--methods mib,plop]
+    python benchmarks/spheres.py [--iterations 120] [--methods mib,rcil:kd_weight=10]
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch.utils.data import Dataset
 from continual_segment.baselines import METHODS, Method, StepSettings
 from continual_segment.baselines.classes import StepClasses
 from continual_segment.baselines.step import LearningStep
+from continual_segment.benchmark.plan import make_method
 from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder, NetworkConfig
 from continual_segment.networks.segmentation_network import SegmentationNetwork
 from continual_segment.organs import find_organ
@@ -139,7 +140,7 @@ def main() -> None:
         first = first_network(config, Path(folder) / "first")
         print(f"| after the first step | {dice(first)[0]:.3f} | | |", flush=True)
         for name in args.methods.split(","):
-            network = learn_all(METHODS[name], first, config, Path(folder) / name, (1, 2))
+            network = learn_all(make_method(name), first, config, Path(folder) / name, (1, 2))
             print(f"| {name} | {' | '.join(f'{value:.3f}' for value in dice(network))} |", flush=True)
 
 

@@ -65,5 +65,6 @@ def test_the_papers_budgets_are_500_and_1000_epochs():
     plan = Plan(load_preset("paper"), {}, {}, ("mib",), budgets="paper")
     assert plan.training("mib").iterations == 500 * 250
     assert plan.training("mib").learning_rate == 0.005
+    assert plan.training("ours").iterations > 3 * plan.training("mib").iterations
     assert plan.training("upper-bound").iterations == 1000 * 250
     assert plan.training("upper-bound").learning_rate == 0.01

@@ -13,6 +13,7 @@ from continual_segment.benchmark.results import Results
 from continual_segment.data.prepare import prepare
 from continual_segment.data.raw import RawDataset
 from continual_segment.errors import ConfigError
+from continual_segment.files.atomic import write_text
 from continual_segment.model import Model
 from continual_segment.phantom import write_phantom
 from continual_segment.protocol import ProtocolDataset
@@ -45,6 +46,7 @@ def finished(plan, tmp_path_factory):
     patch.setattr("continual_segment.benchmark.run.Progress.add", note_in(done))
 
     def stop(path, log):
+        write_text(path, log)
         if "mib" in str(path):
             os.kill(os.getpid(), signal.SIGTERM)
 

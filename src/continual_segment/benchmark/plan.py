@@ -46,9 +46,9 @@ class Plan:
                 make_method(method)
 
     def training(self, method: str) -> TrainConfig:
-        """How a method trains in a later step."""
+        """How a method trains in a later step; ours, all its stages together."""
         first, later = self.config.first, self.config.later
-        if self.budgets == "equal":
+        if self.budgets == "equal" or method == OURS:
             return with_iterations(later, later.iterations * stage_shares(self.config))
         if isinstance(make_method(method), UpperBound):
             return with_iterations(replace(later, learning_rate=first.learning_rate), first.iterations / 8)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,9 +17,11 @@ from continual_segment.benchmark.plan import OURS, OWN_PACK, Plan, make_method
 from continual_segment.evaluation.forgetting import AllScores, StepForgetting, all_scores, forgetting
 from continual_segment.evaluation.report import dices
 from continual_segment.evaluation.scores import Evaluation, ScoreMean
+from continual_segment.learning.step import run_folder
 from continual_segment.model import Model, OrganPack
 from continual_segment.networks import DecoderPlan, paper_count
 from continual_segment.segmentation.merge import RULES
+from continual_segment.training.history import read_history
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,21 +115,15 @@ class Results:
             total = one * (len(self.plan.orders[order]) if many else 1)
         return total / 1e6, total / one
 
-    def training_seconds(self, order: str, method: str) -> float | None:
-        """Of all later steps."""
-        if method in (OURS, OWN_PACK):
-            packs = self.packs(order)[1:]
-        else:
-            numbers = range(2, len(self.plan.orders[order]) + 1)
-            models = [self.places.network(order, method, number) for number in numbers]
-            names = self.plan.orders[order][1:]
-            packs = [
-                Model.open(model).pack(name)
-                for model, name in zip(models, names, strict=True)
-                if model.exists()
-            ]
-        known = [pack.card["seconds"] for pack in packs if "seconds" in pack.card]
-        return sum(sum(seconds.values()) for seconds in known) if known else None
+    def training_seconds(self, order: str, method: str) -> float:
+        """Of all later steps that are done, all stages."""
+        ours = self.places.ours(order) / "model"
+        total = 0.0
+        for number, name in enumerate(self.plan.orders[order][1:], start=2):
+            model = ours if method in (OURS, OWN_PACK) else self.places.network(order, method, number)
+            if model.exists() and name in Model.open(model).pack_names:
+                total += seconds_of(model, name)
+        return total
 
     def merging(self, order: str) -> dict[tuple[str, str], Evaluation]:
         """By rule and dataset, with all packs."""
@@ -187,6 +184,15 @@ class Results:
             "datasets": {name: mean_data(each.mean) for name, each in found.items()},
             "organ_dice": {name: dices(each) for name, each in found.items()},
         }
+
+
+def seconds_of(model: Path, pack: str) -> float:
+    """Of a pack's training, all stages: by its card, else by the log beside the model, if there is one."""
+    stages = Model.open(model).pack(pack).card.get("seconds")
+    if stages is None:
+        run = run_folder(model, pack)
+        return read_history(run)[-1]["seconds"] if (run / "log.csv").exists() else 0.0
+    return sum(stages.values())
 
 
 def mean_data(mean: ScoreMean) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +145,7 @@ class Benchmark:
                 yield Piece(
                     f"order {order}, ours, step {number}: {name}",
                     "train ours",
-                    self.plan.training(next(iter(self.others()), "mib")).iterations,
+                    self.plan.training(OURS).iterations,
                     lambda name=name: has(name),  # type: ignore[misc]
                     lambda name=name: self.learn_ours(name, model),  # type: ignore[misc]
                 )
@@ -157,9 +157,6 @@ class Benchmark:
                 lambda scores=scores: all(map(is_scored, scores)),  # type: ignore[misc]
                 lambda number=number: self.score_ours(order, number),  # type: ignore[misc]
             )
-
-    def others(self) -> list[str]:
-        return [method for method in self.plan.methods if method != OURS]
 
     def learn_ours(self, name: str, model: Path) -> None:
         dataset = self.plan.datasets[name]
@@ -222,7 +219,8 @@ class Benchmark:
             network = Model.open(self.places.network(order, method, 1))
             whole = SegmentationNetwork(network.load_encoder(), network.pack(first).decoder()).freeze()
             classes = StepClasses.of((), self.prepared[first].organs)
-            memory = remember(whole, classes, training_batches(self.prepared[first], self.settings(method)))
+            settings = replace(self.settings(method), patches=self.plan.config.patches)
+            memory = remember(whole, classes, training_batches(self.prepared[first], settings))
             write_memory(place, memory)
         return memory
 

@@ -234,7 +234,13 @@ def merging_tables(results: Results, order: str) -> Iterator[Table]:
             rows.append(row)
     if rows:
         columns = ("rule", *(f"{name} {metric}" for name in names for metric in METRIC_NAMES))
-        yield Table("table4_merging", f"Table 4: merge rules, all packs of order {order}", columns, rows)
+        note = (
+            "Nobody told the rules the body part of a slice or where a tumour is, so those that ask for them "
+            "have only the packs' answers to go by."
+        )
+        yield Table(
+            "table4_merging", f"Table 4: merge rules, all packs of order {order}", columns, rows, note
+        )
     if times := results.run_times(order):
         each = {name: sorted(seconds) for name, seconds in times.items()}
         ratios = [a / b for a, b in zip(times["ours"], times["first network"], strict=True)]
@@ -285,7 +291,7 @@ def training_table(results: Results) -> Table:
     for order in results.plan.orders:
         for method in results.methods:
             if method != OWN_PACK and results.steps(order, method) > 1:
-                budget = results.plan.training("mib" if method == OURS else method)
+                budget = results.plan.training(method)
                 taken = results.training_seconds(order, method)
                 rows.append([order, method, str(budget.iterations), f"{budget.learning_rate:g}",
                              cell(taken, 0)])  # fmt: skip
