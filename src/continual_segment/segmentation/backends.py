@@ -80,7 +80,7 @@ def openvino(network: nn.Module) -> Callable[..., Any]:
     except ImportError as error:
         raise ConfigError(
             "The backend 'openvino' needs OpenVINO, which is not installed. "
-            "`pip install 'continual-segment[openvino]'` does that; --backend compiled needs nothing more."
+            "`pip install 'continual-segment[openvino]'` does that; --backend eager always works."
         ) from error
     core = ov.Core()
     core.set_property({"CACHE_DIR": str(cache_folder() / "openvino")})
