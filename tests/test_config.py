@@ -60,6 +60,14 @@ def test_a_file_of_ones_own_reads_as_written(load):
     assert config.segment.overlap == 0.5  # what is left out has its usual value
 
 
+def test_a_table_within_a_table_changes_what_it_names_alone(load):
+    usual, config = load(), load("", "[body_parts]\nscans = 7\n[body_parts.train]\niterations = 3\n")
+    assert (config.body_parts.scans, config.learn.body_parts.train.iterations) == (7, 3)
+    assert config.body_parts.train.optimiser == usual.body_parts.train.optimiser == "muon"
+    with pytest.raises(ConfigError, match=re.escape("[body_parts.train] has no setting 'speed'")):
+        load("", "[body_parts.train]\nspeed = 3\n")
+
+
 def test_settings_of_all_training_are_changed_at_once(load):
     config = load().on(seed=7, workers=3)
     assert (config.first.seed, config.later.seed, config.first.workers) == (7, 7, 3)

@@ -13,11 +13,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from continual_segment.body_parts import BodyPartConfig
 from continual_segment.data.augment import AugmentConfig
 from continual_segment.data.patches import PatchConfig
 from continual_segment.data.prepared import PrepareConfig
 from continual_segment.errors import ConfigError
 from continual_segment.learning import LearnConfig
+from continual_segment.learning.auxiliary import AuxiliaryConfig
 from continual_segment.learning.distil import DistilConfig
 from continual_segment.learning.prune import PruneConfig
 from continual_segment.learning.search import SearchConfig
@@ -47,6 +49,10 @@ class ExperimentConfig:
     search: SearchConfig
     distil: DistilConfig
     prune: PruneConfig
+    body_parts: BodyPartConfig
+    """The regressor of the first step; its own tables are [body_parts.train] and so on."""
+    auxiliary: AuxiliaryConfig
+    """What the encoder is asked besides organs."""
 
     def __post_init__(self) -> None:
         self.network.check_window(self.patches.size)
@@ -63,6 +69,8 @@ class ExperimentConfig:
             self.search,
             self.distil,
             self.prune,
+            self.body_parts,
+            self.auxiliary,
         )
 
     def on(self, **settings: Any) -> ExperimentConfig:
@@ -109,6 +117,8 @@ def read_config(path: Any) -> ExperimentConfig:
         "search": SearchConfig,
         "distil": DistilConfig,
         "prune": PruneConfig,
+        "body_parts": BodyPartConfig,
+        "auxiliary": AuxiliaryConfig,
     }
     if unknown := sorted(set(tables) - set(rooms)):
         raise ConfigError(f"{path}: no table is called [{unknown[0]}]. Tables: {', '.join(rooms)}.")
@@ -124,15 +134,24 @@ def read_config(path: Any) -> ExperimentConfig:
         raise ConfigError(f"{path}: [patches] and [network] do not fit. {error}") from error
 
 
-def fill(room: type, table: dict[str, Any], where: str) -> Any:
-    """The dataclass with the table's values; lists become tuples."""
+def fill(room: Any, table: dict[str, Any], where: str) -> Any:
+    """A dataclass, or one like a given one, with the table's values.
+
+    Lists become tuples, and a table within a table fills the dataclass that is the setting's usual value.
+    """
     if not isinstance(table, dict):
         raise ConfigError(f"{where} is a table of settings, not {table!r}.")
     known = [item.name for item in fields(room)]
     if unknown := sorted(set(table) - set(known)):
         raise ConfigError(f"{where} has no setting '{unknown[0]}'. Its settings: {', '.join(known)}.")
     try:
-        return room(**{name: as_tuple(value) for name, value in table.items()})
+        inner = {
+            name: fill(getattr(room(), name), value, f"{where[:-1]}.{name}]")
+            for name, value in table.items()
+            if isinstance(value, dict)
+        }
+        values = {name: as_tuple(value) for name, value in table.items()} | inner
+        return room(**values) if isinstance(room, type) else replace(room, **values)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{where}: {error}") from error
 

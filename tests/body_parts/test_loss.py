@@ -7,6 +7,7 @@ import torch
 
 from continual_segment.body_parts.loss import (
     SCORE_PER_MM,
+    anchor_loss,
     distance_loss,
     offset_loss,
     order_loss,
@@ -44,3 +45,10 @@ def test_scores_that_rise_as_heights_do_have_no_loss(loss):
 
 def test_the_sigmoid_loss_is_bounded():
     assert sigmoid_loss(-1e6 * HEIGHTS, HEIGHTS).item() <= 1
+
+
+def test_anchors_pull_where_heights_are_known_and_only_there():
+    usual = torch.tensor([[0.0, 100.0, torch.nan]])
+    assert anchor_loss(torch.tensor([[0.0, 1.0, 77.0]]), usual) == 0
+    assert anchor_loss(torch.tensor([[1.0, 2.0, 0.0]]), usual) > 0.5
+    assert anchor_loss(torch.ones(1, 3), torch.full((1, 3), torch.nan)) == 0

@@ -25,6 +25,8 @@ optimiser = "adamw"
 validation_batches = 1
 [later]
 iterations = 48
+[body_parts.train]
+iterations = 4
 """
 
 

@@ -102,7 +102,8 @@ def test_the_same_step_twice_gives_the_same_bytes_and_another_seed_others(
 def test_a_step_keeps_its_log_beside_the_model_and_no_checkpoint(base_model_folder):
     run = run_folder(base_model_folder, "totalseg")
     assert run.parent.parent == base_model_folder.parent
-    assert {path.name for path in run.iterdir()} == {"log.csv", "curves.png"}
+    assert {path.name for path in run.iterdir()} == {"log.csv", "curves.png", "body_parts"}
+    assert {path.name for path in (run / "body_parts").iterdir()} == {"log.csv", "curves.png"}
 
 
 def test_the_training_card_tells_how_the_pack_came_to_be(base_model_folder, datasets, preset):
@@ -209,3 +210,27 @@ def test_two_models_learned_from_one_encoder_can_swap_packs(
     model = Model.open(here).add(Model.open(elsewhere).pack("theirs"))
     assert model.pack_names == ("chest", "theirs", "totalseg")
     assert np.all([finding.good for finding in verify(here).findings])
+
+
+def test_every_pack_knows_its_body_parts_and_nothing_of_a_patient(shared_model_folder, datasets):
+    model = Model.open(shared_model_folder)
+    for name in ("totalseg", "chest"):
+        pack = model.pack(name)
+        measured = pack.card["body_parts"]
+        assert measured["scans"] + measured["unknown"] == len(datasets[name].case_names("train"))
+        if pack.coverage:  # a regressor of six updates places no scan without labels
+            assert max(pack.coverage.values()) == 1
+            assert sum(measured["distribution"].values()) == pytest.approx(1, abs=1e-3)
+        text = (shared_model_folder / f"packs/{name}.pack").read_bytes()
+        assert not any(case.encode() in text for case in datasets[name].splits)
+    assert model.pack("totalseg").coverage
+    regressor = (shared_model_folder / "body_parts.safetensors").read_bytes()
+    assert not any(case.encode() in regressor for case in datasets["totalseg"].splits)
+
+
+def test_without_a_regressor_labels_alone_tell_the_body_parts(datasets, config, tmp_path):
+    off = replace(config, body_parts=replace(config.body_parts, learned=False))
+    pack = learn(datasets["totalseg"], tmp_path / "model", off, "base")
+    assert not (tmp_path / "model" / "body_parts.safetensors").exists()
+    assert pack.card["body_parts"]["by_labels"] == pack.card["body_parts"]["scans"] > 0
+    assert verify(tmp_path / "model").good

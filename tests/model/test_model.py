@@ -47,6 +47,7 @@ def test_a_model_holds_safetensors_and_json_alone(shared_model_folder, contents)
     assert set(files) == {
         "model.json",
         "encoder.safetensors",
+        "body_parts.safetensors",
         "packs/totalseg.pack",
         "packs/chest.pack",
     }

@@ -28,7 +28,7 @@ def tensors_start(path):
 def test_after_a_later_step_everything_is_bit_identical(shared_model_folder):
     found = verify(shared_model_folder)
     assert found.good
-    assert [finding.part for finding in found.findings] == ["encoder", "chest", "totalseg"]
+    assert [finding.part for finding in found.findings] == ["encoder", "body_parts", "chest", "totalseg"]
     assert str(found).count("weights unchanged, outputs bit-identical") == 2
     assert "FAIL" not in str(found)
 
@@ -106,3 +106,11 @@ def test_elsewhere_outputs_may_differ_by_rounding_but_no_more(model_folder):
     assert "made with torch 1, another processor, which rounds differently" in sentence
     assert not check_outputs(replace(elsewhere, probe=pack.probe + 0.1), encoder)[0]
     assert not check_outputs(replace(elsewhere, probe=pack.probe * torch.nan), encoder)[0]
+
+
+def test_a_changed_or_missing_body_part_regressor_is_found(model_folder):
+    path = model_folder / "body_parts.safetensors"
+    flip(path, -1)
+    assert failures(model_folder) == {"body_parts"}
+    path.unlink()
+    assert failures(model_folder) == {"body_parts"}

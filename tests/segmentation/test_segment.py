@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from continual_segment.body_parts import Regions
 from continual_segment.cli.main import main
 from continual_segment.clinic.outputs import OutputConfig
 from continual_segment.clinic.segment import segment
@@ -14,6 +15,7 @@ from continual_segment.errors import ModelError, ScanError
 from continual_segment.files import read_labels, read_scan, write_scan
 from continual_segment.model import Model
 from continual_segment.organs import BODY_PARTS, UNKNOWN_PART, find_organ
+from continual_segment.phantom import write_phantom
 from continual_segment.segmentation import SegmentConfig, Segmenter
 from continual_segment.segmentation.answers import Voice
 from continual_segment.segmentation.merge import highest_probability, only
@@ -226,7 +228,7 @@ def test_the_reasons_are_written_beside_the_labels(
 
 
 def test_a_body_part_told_beforehand_silences_packs_that_do_not_cover_it(model, scan):
-    config = SegmentConfig(progress=False, merge="background-aware")
+    config = SegmentConfig(progress=False, merge="background-aware", body_parts=False)
     segmenter = Segmenter(model, config=config)
     chest, base = segmenter.packs
     chest.voice = Voice("chest", "", {"hip_thigh": 1.0})
@@ -235,6 +237,55 @@ def test_a_body_part_told_beforehand_silences_packs_that_do_not_cover_it(model, 
     assert not segmenter(scan, known=head)[0].voxels.any()
     nowhere = Known(np.full(scan.grid.shape[0], UNKNOWN_PART))
     np.testing.assert_array_equal(segmenter(scan, known=nowhere)[0].voxels, segmenter(scan)[0].voxels)
+
+
+def test_the_models_own_regressor_is_asked_unless_it_is_switched_off(model, scan):
+    class InTheHead:
+        def regions(self, prepared):
+            return Regions(prepared.grid, np.full(prepared.grid.shape[0], BODY_PARTS.index("head_neck")))
+
+    found = {}
+    for asked in (True, False):
+        config = SegmentConfig(progress=False, merge="background-aware", body_parts=asked)
+        segmenter = Segmenter(model, config=config)
+        assert (segmenter.regressor is not None) == asked
+        segmenter.regressor = InTheHead() if asked else None
+        for pack in segmenter.packs:
+            pack.voice = Voice(pack.voice.name, "", {"hip_thigh": 1.0})
+        found[asked] = segmenter(scan)[0].voxels
+    assert not found[True].any()
+    assert found[False].any()
+
+
+@pytest.mark.parametrize("rule", ["background-aware", "threshold"])
+def test_packs_that_skip_windows_outside_their_body_parts_change_no_label(rule, model, tmp_path):
+    folder = write_phantom(tmp_path, "totalseg", 1, 5, (16.0, 16.0, 16.0), workers=1, progress=False)
+    body = read_scan(next((folder / "imagesTr").iterdir()))
+    tall = Volume(
+        np.concatenate([body.voxels] * 3),
+        Grid((3 * len(body.voxels), *body.grid.shape[1:]), body.grid.affine),
+    )
+    parts = Known(np.arange(tall.grid.shape[0]) * len(BODY_PARTS) // tall.grid.shape[0])
+    found, ran = {}, {}
+    for skips in (True, False):
+        segmenter = Segmenter(model, config=SegmentConfig(progress=False, merge=rule, overlap=0.25))
+        chest, base = segmenter.packs
+        chest.voice = Voice("chest", "b", {"chest": 1.0})
+        base.voice = Voice("totalseg", "a", dict.fromkeys(BODY_PARTS, 1.0))
+        ran[skips] = count_calls(chest)
+        if not skips:
+            chest.covers = lambda body_part, below: True
+        found[skips] = segmenter.labels(tall, known=parts).voxels
+    assert (found[True] == found[False]).mean() >= 0.999
+    assert found[True].any()
+    assert 0 < len(ran[True]) < 0.7 * len(ran[False])
+
+
+def count_calls(pack):
+    """A list that grows by one with every group of windows the pack decodes."""
+    calls, add = [], pack.add
+    pack.add = lambda *args: calls.append(1) or add(*args)
+    return calls
 
 
 def test_an_organ_asked_for_without_its_parts_has_no_holes_where_they_are(model):

@@ -1,7 +1,16 @@
 """Body parts: which slices of a scan are hip and thigh, abdomen, chest, head and neck."""
 
+from continual_segment.body_parts.coverage import Coverage, measure_coverage
 from continual_segment.body_parts.learn import BodyPartConfig, learn_body_parts
 from continual_segment.body_parts.regions import Regions, regions_from_labels
 from continual_segment.body_parts.regressor import BodyPartRegressor
 
-__all__ = ["BodyPartConfig", "BodyPartRegressor", "Regions", "learn_body_parts", "regions_from_labels"]
+__all__ = [
+    "BodyPartConfig",
+    "BodyPartRegressor",
+    "Coverage",
+    "Regions",
+    "learn_body_parts",
+    "measure_coverage",
+    "regions_from_labels",
+]

@@ -42,6 +42,14 @@ def sigmoid_loss(scores: Tensor, heights_mm: Tensor, score_per_mm: float = SCORE
     return (torch.sigmoid(pairs(scores)) - wanted).square().mean()
 
 
+def anchor_loss(scores: Tensor, usual_mm: Tensor, score_per_mm: float = SCORE_PER_MM) -> Tensor:
+    """Scores are the heights in the usual body, where those are known (not NaN); 0 where none is."""
+    known = ~usual_mm.isnan()
+    if not known.any():
+        return scores.sum() * 0
+    return functional.smooth_l1_loss(scores[known], score_per_mm * usual_mm[known], beta=LINEAR_FROM)
+
+
 def pairs(values: Tensor) -> Tensor:
     """Differences (scan, pair) of every slice and each above it."""
     first, second = torch.triu_indices(values.shape[1], values.shape[1], offset=1)

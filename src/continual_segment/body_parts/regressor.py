@@ -20,6 +20,7 @@ from continual_segment.body_parts.regions import Calibration, RegionConfig, Regi
 from continual_segment.body_parts.slices import SliceView, make_thumbnails
 from continual_segment.errors import ModelError
 from continual_segment.files import write_bytes
+from continual_segment.model import Model
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
 from continual_segment.networks.slice_scorer import SliceScorer
 from continual_segment.volume import Volume
@@ -80,10 +81,19 @@ class BodyPartRegressor:
             "card": self.card,
         }
 
-    def write(self, path: Path) -> None:
-        """One file, whole or not at all; the same regressor gives the same bytes."""
+    def to_bytes(self) -> bytes:
+        """The same regressor gives the same bytes."""
         text = json.dumps(self.described(), sort_keys=True)
-        write_bytes(path, save(dict(sorted(self.weights.items())), metadata={"body_parts": text}))
+        return save(dict(sorted(self.weights.items())), metadata={"body_parts": text})
+
+    def write(self, path: Path) -> None:
+        """One file, whole or not at all."""
+        write_bytes(path, self.to_bytes())
+
+    @classmethod
+    def of_model(cls, model: Model) -> BodyPartRegressor | None:
+        """That of a model; None where it has none."""
+        return cls.read(model.folder) if FILE in model.files else None
 
     @classmethod
     def read(cls, path: Path) -> BodyPartRegressor:

@@ -4,7 +4,8 @@ Training reads every scan once and keeps it as thumbnails. A batch holds a few s
 slices at equal distances; it follows from the seed and its number alone, as everywhere in training.
 
 In:  scans
-Out: slices (scan, slice, y, x), Hounsfield units / 1000, and their heights in mm (scan, slice)
+Out: slices (scan, slice, y, x), Hounsfield units / 1000, and their heights in mm (2, scan, slice): in the
+     scan, and in the usual body where labels tell that (else NaN)
 """
 
 from __future__ import annotations
@@ -38,6 +39,21 @@ class SliceView:
     """Pixels along each side, the body in their middle."""
     least_body: float = 0.03
     """Share of the slice that is body; slices with less are nowhere."""
+    window_hu: tuple[float, float] = (-1024.0, 1024.0)
+    """All beyond is cut off: prepared scans, which training reads, may be narrower than those of a clinic."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "window_hu", tuple(self.window_hu))
+
+    @property
+    def body_hu(self) -> float:
+        """Above it is body: in a narrow window, all that is not cut off."""
+        return max(BODY_HU, self.window_hu[0] + HU_PER_STEP)
+
+    @property
+    def air(self) -> int:
+        """What is put around a scan, in steps."""
+        return max(AIR, int(np.rint(self.window_hu[0] / HU_PER_STEP)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +65,8 @@ class Thumbnails:
     slice_mm: float
     body: np.ndarray
     """bool (slice,): where there is a body at all"""
+    usual_mm: np.ndarray | None = None
+    """float (slice,): heights above the usual L5 as labels tell them, NaN where they do not; None: nowhere"""
 
     @property
     def heights_mm(self) -> np.ndarray:
@@ -67,10 +85,11 @@ def as_images(thumbnails: Tensor) -> Tensor:
 def make_thumbnails(scan: Volume, view: SliceView) -> Thumbnails:
     """Small slices of a scan, its body moved to their middle."""
     spacing = (max(view.slice_mm, scan.grid.spacing_mm[0]), view.pixel_mm, view.pixel_mm)
-    small = resample_scan(scan, scan.grid.with_spacing(spacing))
-    body = small.voxels > BODY_HU
+    cut = Volume(np.clip(scan.voxels, *view.window_hu), scan.grid)
+    small = resample_scan(cut, scan.grid.with_spacing(spacing))
+    body = small.voxels > view.body_hu
     hu = np.clip(np.rint(small.voxels / HU_PER_STEP), AIR, 127).astype(np.int8)
-    slices = np.full((len(hu), view.size, view.size), AIR, np.int8)
+    slices = np.full((len(hu), view.size, view.size), view.air, np.int8)
     flat = np.argwhere(body.any(axis=0))
     middle = np.rint((flat.min(axis=0) + flat.max(axis=0)) / 2) if len(flat) else np.array(hu.shape[1:]) // 2
     source, target = zip(
@@ -78,7 +97,7 @@ def make_thumbnails(scan: Volume, view: SliceView) -> Thumbnails:
         strict=True,
     )
     slices[:, target[0], target[1]] = hu[:, source[0], source[1]]
-    enough = (slices > BODY_HU / HU_PER_STEP).mean(axis=(1, 2)) >= view.least_body
+    enough = (slices > view.body_hu / HU_PER_STEP).mean(axis=(1, 2)) >= view.least_body
     return Thumbnails(slices, small.grid.spacing_mm[0], enough)
 
 
@@ -127,11 +146,11 @@ class SliceRows(torch.utils.data.Dataset):
         rng = np.random.default_rng([self.seed, iteration])
         rows = [self._row(rng) for _ in range(self.config.scans)]
         images = as_images(torch.from_numpy(np.stack([slices for slices, _ in rows])))
-        heights = torch.from_numpy(np.stack([heights for _, heights in rows]).astype(np.float32))
+        heights = torch.from_numpy(np.stack([heights for _, heights in rows], axis=1).astype(np.float32))
         return augment(images, self.config, rng), heights
 
     def _row(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Slices of one scan and their heights."""
+        """Slices of one scan and their heights (2, slice)."""
         scan = self.scans[rng.integers(len(self.scans))]
         inside = np.flatnonzero(scan.body)
         room = (inside[-1] - inside[0]) * scan.slice_mm
@@ -143,7 +162,8 @@ class SliceRows(torch.utils.data.Dataset):
         start = inside[0] * scan.slice_mm + rng.beta(0.5, 0.5) * (room - gap * steps)
         wanted = np.rint((start + gap * np.arange(steps + 1)) / scan.slice_mm).astype(int)
         chosen = np.clip(wanted, inside[0], inside[-1])
-        return scan.slices[chosen], chosen * scan.slice_mm
+        usual = np.full(len(chosen), np.nan) if scan.usual_mm is None else scan.usual_mm[chosen]
+        return scan.slices[chosen], np.stack([chosen * scan.slice_mm, usual])
 
 
 def augment(rows: Tensor, config: RowConfig, rng: np.random.Generator) -> Tensor:
@@ -162,9 +182,9 @@ def augment(rows: Tensor, config: RowConfig, rng: np.random.Generator) -> Tensor
     turn = turn * scale[:, None, None] * np.stack([mirrored, np.ones(count)], 1)[:, None, :]
     theta = torch.from_numpy(np.concatenate([turn, move], 2)).float()
     grid = functional.affine_grid(theta, list(slices.shape), align_corners=False)
-    air = AIR * HU_PER_STEP / 1000
+    air = float(rows.min())
     moved = functional.grid_sample(slices - air, grid, align_corners=False) + air
-    _cut(moved, config, rng)
+    _cut(moved, air, config, rng)
     factor = 1 + _uniform(rng, -config.contrast, config.contrast, count)
     offset = _uniform(rng, -config.brightness, config.brightness, count)
     noise = torch.from_numpy(rng.standard_normal(moved.shape, dtype=np.float32))
@@ -176,11 +196,11 @@ def _uniform(rng: np.random.Generator, low: float, high: float, count: int) -> T
     return torch.from_numpy(rng.uniform(low, high, (count, 1, 1, 1)).astype(np.float32))
 
 
-def _cut(slices: Tensor, config: RowConfig, rng: np.random.Generator) -> None:
+def _cut(slices: Tensor, air: float, config: RowConfig, rng: np.random.Generator) -> None:
     """Blank a margin of some slices (slice, 1, y, x), as a smaller field of view would."""
     size = slices.shape[-1]
     for number in np.flatnonzero(rng.random(len(slices)) < config.cut_share):
         top, bottom, left, right = rng.integers(0, size // 5, 4)
         kept = slices[number, :, top : size - bottom, left : size - right].clone()
-        slices[number] = AIR * HU_PER_STEP / 1000
+        slices[number] = air
         slices[number, :, top : size - bottom, left : size - right] = kept

@@ -10,7 +10,7 @@ Out: heights of the three landmarks, in slices
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +48,8 @@ STAND_INS: dict[str, tuple[str, float]] = {
     "brain": ("bottom", USUAL_MM["C1"] + 20),
 }
 """Organ -> which of its heights lies where, above the lower end-plate of L5."""
+STAND_IN_REACH_MM = 60.0
+"""How far beyond such organs heights are still told."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,23 @@ def vertebra_bottoms(labels: LabelMap) -> dict[str, float]:
         for name, mask, first in _crops(labels, {f"vertebrae_{name}": name for name in VERTEBRAE})
         if (height := _body_bottom(mask, first)) is not None
     }
+
+
+def end_plates(labels: LabelMap) -> dict[str, float]:
+    """The same; where no vertebra is labelled, by organs that stand in: those of the heights they span."""
+    if found := vertebra_bottoms(labels):
+        return found
+    ruler = ruler_of(labels)
+    if ruler is None:
+        return {}
+    low, high = ruler.usual_mm[0] - STAND_IN_REACH_MM, ruler.usual_mm[-1] + STAND_IN_REACH_MM
+    return {name: ruler.slice_at(usual) for name, usual in USUAL_MM.items() if low <= usual <= high}
+
+
+def tells_heights(names: Iterable[str]) -> bool:
+    """Whether any of these organs does."""
+    known = {*STAND_INS, *(canonical_name(f"vertebrae_{name}") for name in VERTEBRAE)}
+    return any(canonical_name(name) in known for name in names)
 
 
 def _crops(labels: LabelMap, wanted: Mapping[str, str]) -> Iterator[tuple[str, np.ndarray, int]]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from continual_segment.cli.options import add_device, add_model, add_preset, check_device
+
+if TYPE_CHECKING:
+    from continual_segment.data.prepared import PreparedDataset
+    from continual_segment.learning import LearnConfig
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -30,6 +34,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--anomaly", action="append", default=[], metavar="KIND", dest="anomalies",
         help="a disease the training scans hold, such as 'esophageal tumour'; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--anomaly-head", action="store_true",
+        help="the dataset's labels are tumours: learn a head that tells diseased tissue, on the model's "
+        "frozen encoder, in place of a pack; merging then trusts packs learned with --anomaly there",
     )  # fmt: skip
     add_stages(parser)
     add_device(parser, default="the preset's")
@@ -83,6 +92,8 @@ def run(args: argparse.Namespace) -> int:
     check_device(config.first.device)
     check_device(config.later.device)
     dataset = PreparedDataset.open(args.dataset)
+    if args.anomaly_head:
+        return run_anomaly(args, dataset, config.learn)
     pack = learn(dataset, args.model, config.learn, args.name, args.licence, args.anomalies)
     print(
         f"{args.model} now has pack '{pack.name}': {told([organ.name for organ in pack.organs])}.\n"
@@ -90,6 +101,17 @@ def run(args: argparse.Namespace) -> int:
         f"{run_folder(args.model, pack.name)}.\n"
         f"{small(pack.card)}"
         f"Next: conseg verify {args.model}; conseg segment SCAN -m {args.model} -o OUT"
+    )
+    return 0
+
+
+def run_anomaly(args: argparse.Namespace, dataset: PreparedDataset, config: LearnConfig) -> int:
+    from continual_segment.learning.anomaly import learn_anomaly
+
+    head = learn_anomaly(dataset, args.model, config, args.name)
+    print(
+        f"{args.model} now has anomaly head '{head.name}', learned from {', '.join(head.anomalies)}: Dice on "
+        f"validation patches {head.card['validation_patch_dice']:.3f}. Nothing else has changed."
     )
     return 0
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from continual_segment.cli.options import add_model
+
+if TYPE_CHECKING:
+    from continual_segment.model import OrganPack
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -57,7 +61,19 @@ def run_list(args: argparse.Namespace) -> int:
         size = model.pack_path(name).stat().st_size / 1e6
         print(f"{name}  {len(pack.organs)} organs, {size:.2f} MB, {pack.fingerprint[:12]}")
         print(f"    {', '.join(organ.name for organ in pack.organs)}")
+        print(f"    {parts_of(pack)}")
     return 0
+
+
+def parts_of(pack: OrganPack) -> str:
+    """Where in the body a pack was taught, head first: its row of the paper's table."""
+    if not pack.coverage:
+        return "body parts: not measured, so it is asked everywhere"
+    shares = pack.card.get("body_parts", {}).get("distribution", {})
+    told = [
+        f"{part} {shares.get(part, 0):.1%}" for part, covered in reversed(pack.coverage.items()) if covered
+    ]
+    return f"body parts: {', '.join(told)} of the labelled height"
 
 
 def run_add(args: argparse.Namespace) -> int:

@@ -92,20 +92,26 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "--merge",
         metavar="RULE",
         help="who wins a voxel that several packs claim: probability, ensemble, literal, restated, monotone, "
-        "threshold or background-aware (default: probability)",
+        "threshold, background-aware or consensus (default: probability)",
     )
     parser.add_argument(
         "--body-parts",
         type=Path,
         metavar="MODEL_OR_FILE",
-        help="what `conseg bodyparts --learn` wrote: tells rules the body part of every slice, and packs are "
-        "not run where they cover nothing",
+        help="what `conseg bodyparts --learn` wrote, in place of the model's own: tells rules the body "
+        "part of every slice, and packs are not run where they cover nothing",
+    )
+    parser.add_argument(
+        "--everywhere",
+        action="store_true",
+        help="ask every pack everywhere, whatever body parts it covers",
     )
     parser.add_argument(
         "--nested",
-        action="store_true",
+        action=argparse.BooleanOptionalAction,
         default=None,
-        help="let an organ and its parts share voxels, such as aorta and arch; parts are drawn over wholes",
+        help="let an organ and its parts share voxels, such as aorta and arch, the parts drawn over the "
+        "wholes (default), or compete for them",
     )
     parser.add_argument(
         "--overlap", type=float, metavar="SHARE", help="of neighbouring windows (default: 0.5)"
@@ -162,6 +168,8 @@ def segment_config(args: argparse.Namespace) -> SegmentConfig:
 
     names = ("merge", "nested", "overlap", "backend", "device")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    if args.everywhere:
+        given["body_parts"] = False
     if args.fast:
         given.setdefault("overlap", FAST_OVERLAP)
     if "device" in given:

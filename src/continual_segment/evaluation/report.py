@@ -27,7 +27,7 @@ from continual_segment.files.atomic import write_bytes, write_json, write_text
 from continual_segment.files.label_table import label_colour
 from continual_segment.model import Model, OrganPack, Verification
 from continual_segment.networks import true_count
-from continual_segment.organs import find_organ
+from continual_segment.organs import BODY_PARTS, find_organ
 from continual_segment.training.history import curves_png
 from continual_segment.volume import LabelMap, Volume
 
@@ -116,6 +116,7 @@ def content(result: Report) -> dict[str, Any]:
         "curves": {name: embedded(curves_png(rows)) for name, rows in result.histories.items()},
         "pictures": {example.dataset: embedded(example.picture) for example in result.examples},
         "small": small_decoders([step.pack for step in result.steps]),
+        "parts": body_parts([step.pack for step in result.steps]),
         "colour": lambda name: "rgb({:.0f} {:.0f} {:.0f})".format(
             *(255 * part for part in label_colour(find_organ(name).id))
         ),
@@ -136,6 +137,24 @@ def small_decoders(packs: Sequence[OrganPack]) -> dict[str, Any] | None:
     }
 
 
+def body_parts(packs: Sequence[OrganPack]) -> dict[str, Any] | None:
+    """The table of body-part distributions, head first; None where none was measured."""
+    names = BODY_PARTS[::-1]
+    rows = [
+        {"name": pack.name, "cells": [cell(pack, part) for part in names]} | pack.card["body_parts"]
+        for pack in packs
+        if pack.coverage and "body_parts" in pack.card
+    ]
+    return {"names": names, "rows": rows} if rows else None
+
+
+def cell(pack: OrganPack, part: str) -> str:
+    """One share of that table, with how far the pack is trusted there where that is not fully."""
+    covered = pack.coverage.get(part, 0.0)
+    share = f"{pack.card['body_parts']['distribution'].get(part, 0.0):.1%}"
+    return "–" if not covered else share if covered >= 1 else f"{share} ({covered:.2f})"
+
+
 def dices(found: Evaluation) -> dict[str, float]:
     return {organ.name: organ.dice for organ in found.organs}
 
@@ -154,6 +173,10 @@ def as_data(result: Report) -> dict[str, Any]:
             }
             for step in result.steps
         ],
+        "body_parts": {
+            step.name: {"coverage": step.pack.coverage} | step.pack.card.get("body_parts", {})
+            for step in result.steps
+        },
         "decoders": [asdict(row) for row in architectures([step.pack for step in result.steps])],
         "forgetting": [{"step": row.step, "relative": row.mean_relative} for row in result.forgetting],
     }

@@ -6,16 +6,19 @@ decoder is all that can change.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from continual_segment.data.augment import AugmentConfig
 from continual_segment.data.patches import PatchConfig, Patches
 from continual_segment.data.prepared import PreparedDataset
+from continual_segment.learning.auxiliary import BodyPartQuestion
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
 from continual_segment.networks import Decoder, GeneralEncoder
 from continual_segment.training import TrainConfig, supervised_loss, train
@@ -31,8 +34,10 @@ class PatchSource:
     patches: PatchConfig
     augment: AugmentConfig
 
-    def training(self, config: TrainConfig) -> Patches:
-        return Patches(self.dataset, "train", self.patches, self.augment, config.seed, config.iterations)
+    def training(self, config: TrainConfig, marks: Mapping[str, np.ndarray] | None = None) -> Patches:
+        return Patches(
+            self.dataset, "train", self.patches, self.augment, config.seed, config.iterations, marks
+        )
 
     def validation(self, config: TrainConfig) -> Patches:
         return Patches(self.dataset, "validation", self.patches, None, config.seed, config.validation_batches)
@@ -45,11 +50,13 @@ def train_decoder(
     config: TrainConfig,
     run: Path,
     title: str,
+    question: BodyPartQuestion | None = None,
     **start: str,
 ) -> Rows:
     """Train the decoder, and the encoder unless it is frozen; return the rows of the log.
 
-    `start` tells where its weights come from, if not from the seed.
+    `start` tells where its weights come from, if not from the seed. The `question` is one more that a
+    learning encoder is asked; its head is trained with it.
     """
     frozen = not any(parameter.requires_grad for parameter in encoder.parameters())
     encoder.to(config.device)
@@ -60,7 +67,11 @@ def train_decoder(
     def loss_of(images: Tensor, labels: Tensor) -> Tensor:
         with torch.set_grad_enabled(not frozen):
             features = encode(images)
-        return supervised_loss(decode(features), labels, config.dice_over, config.balance)
+        if not question:
+            return supervised_loss(decode(features), labels, config.dice_over, config.balance)
+        organs, parts = question.split(labels)
+        loss = supervised_loss(decode(features), organs, config.dice_over, config.balance)
+        return loss + question.loss(features, parts)
 
     def validate() -> float:
         return patch_dice(
@@ -71,10 +82,14 @@ def train_decoder(
             config.device,
         )
 
+    parts: dict[str, nn.Module] = {"encoder": encoder, "decoder": decoder}
+    if question:
+        parts["body_part_head"] = question.head.to(config.device)
+        start["question"] = str(question.weight)
     return train(
-        decoder if frozen else nn.ModuleDict({"encoder": encoder, "decoder": decoder}),
+        decoder if frozen else nn.ModuleDict(parts),
         loss_of,
-        source.training(config),
+        source.training(config, question.marks) if question else source.training(config),
         config,
         run,
         signature=run_signature(encoder if frozen else None, decoder, source, config, **start),
@@ -150,4 +165,5 @@ class FrozenStep:
     def train_decoder(self, decoder: Decoder, config: TrainConfig, part: str, **start: str) -> Rows:
         """Train a whole decoder in the folder of one part of the step."""
         title = f"{part.replace('_', ' ')} {self.name}"
-        return train_decoder(self.encoder, decoder, self.source, config, self.run / part, title, **start)
+        run = self.run / part
+        return train_decoder(self.encoder, decoder, self.source, config, run, title, None, **start)

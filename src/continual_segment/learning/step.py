@@ -3,7 +3,8 @@
 The first step trains encoder and decoder together and makes the model. Every later step reads the frozen
 encoder and trains a new decoder on its own dataset alone: no old data is asked for, and no old weight is
 within reach of the optimiser. Once a decoder is trained, better kernels may be searched and blocks pruned;
-the encoder is then frozen in the first step, too.
+the encoder is then frozen in the first step, too. The first step also learns what tells the body parts of a
+scan, and every step measures which of them its dataset shows.
 
 In:  a prepared dataset, a model folder (not there yet for the first step)
 Out: the model with one pack more
@@ -11,18 +12,29 @@ Out: the model with one pack more
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
+from safetensors.torch import save
 
 from continual_segment import __version__
+from continual_segment.body_parts import (
+    BodyPartConfig,
+    BodyPartRegressor,
+    learn_body_parts,
+    measure_coverage,
+)
+from continual_segment.body_parts.regressor import FILE as REGRESSOR_FILE
 from continual_segment.data.augment import AugmentConfig
 from continual_segment.data.patches import PatchConfig
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.errors import DatasetError, ModelError
+from continual_segment.learning.auxiliary import FILE as HEAD_FILE
+from continual_segment.learning.auxiliary import AuxiliaryConfig, BodyPartQuestion, body_part_question
 from continual_segment.learning.decoder import FrozenStep, PatchSource, train_decoder
 from continual_segment.learning.distil import DistilConfig
 from continual_segment.learning.prune import PruneConfig, prune_decoder
@@ -38,8 +50,12 @@ from continual_segment.networks import (
     paper_count,
     true_count,
 )
+from continual_segment.networks.heads import ProjectionHead
+from continual_segment.organs import BODY_PARTS
 from continual_segment.training import TrainConfig
 from continual_segment.training.train import Rows
+
+log = logging.getLogger(__name__)
 
 Stage = Literal["train", "search", "prune"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -84,6 +100,9 @@ class LearnConfig:
     search: SearchConfig = field(default_factory=SearchConfig)
     distil: DistilConfig = field(default_factory=DistilConfig)
     prune: PruneConfig = field(default_factory=PruneConfig)
+    body_parts: BodyPartConfig = field(default_factory=BodyPartConfig)
+    """The regressor that the first step learns."""
+    auxiliary: AuxiliaryConfig = field(default_factory=AuxiliaryConfig)
 
     def __post_init__(self) -> None:
         self.network.check_window(self.patches.size)
@@ -106,13 +125,20 @@ def learn(
     check_splits(dataset)
     model = open_for(dataset, folder, name) if folder.exists() else None
     settings = config.later if model else config.first
+    run = run_folder(folder, name)
+    regressor = (
+        BodyPartRegressor.of_model(model)
+        if model
+        else learn_regressor(dataset, config.body_parts, settings, run)
+    )
+    covered = measure_coverage(dataset, regressor)
     torch.manual_seed(settings.seed)
     encoder = model.load_encoder() if model else GeneralEncoder(config.network)
     decoder = Decoder(encoder.config, DecoderPlan.nnunet(encoder.config), len(dataset.organs))
     patches = config.patches.of_later_step(model.window) if model else config.patches
     source = PatchSource(dataset, patches, config.augment)
-    run = run_folder(folder, name)
-    rows = train_decoder(encoder, decoder, source, settings, run, title=f"learning {name}")
+    question = None if model else ask_body_parts(dataset, regressor, config)
+    rows = train_decoder(encoder, decoder, source, settings, run, title=f"learning {name}", question=question)
     step = FrozenStep(encoder, source, settings, run, name, 1.0 if model else config.stage.first_step)
     for stage, reached, card in run_stages(step, decoder, rows, config):
         pack = OrganPack.of(
@@ -123,17 +149,46 @@ def learn(
             encoder_fingerprint(encoder, dataset.config),
             licence=licence,
             anomalies=tuple(anomalies),
-            card=card,
+            coverage=covered.coverage,
+            card=card | {"body_parts": covered.card},
         )
         if stage != config.stage.stages[-1]:
             pack.write(run / f"{stage}.pack")  # what the next stage starts from, to compare with
     if model:
         model.add(pack)
     else:
-        Model.create(folder, encoder, dataset.config, patches.size, pack)
+        more = {REGRESSOR_FILE: regressor.to_bytes()} if regressor else {}
+        if question:
+            more[HEAD_FILE] = save(question.head.cpu().state_dict())
+        Model.create(folder, encoder, dataset.config, patches.size, pack, more)
     for checkpoint in run.rglob("checkpoint.pt"):  # the pack holds all of it now
         checkpoint.unlink()
     return pack
+
+
+def learn_regressor(
+    dataset: PreparedDataset, config: BodyPartConfig, settings: TrainConfig, run: Path
+) -> BodyPartRegressor | None:
+    """What tells the body parts of a scan; None where it is not wanted or the scans are too short for it."""
+    if not config.learned:
+        return None
+    here = replace(config, train=replace(config.train, seed=settings.seed, device=settings.device))
+    try:
+        return learn_body_parts([dataset], here, run / "body_parts")
+    except DatasetError as error:
+        log.warning("%s The model will not know body parts.", error)
+        return None
+
+
+def ask_body_parts(
+    dataset: PreparedDataset, regressor: BodyPartRegressor | None, config: LearnConfig
+) -> BodyPartQuestion | None:
+    """The body-part head that learns with a new encoder, if it is wanted."""
+    weight = config.auxiliary.body_part_weight
+    if not weight:
+        return None
+    head = ProjectionHead(config.network, len(BODY_PARTS))
+    return body_part_question(dataset, regressor, head, weight)
 
 
 def run_stages(

@@ -2,6 +2,7 @@
 
     model.json               sizes, preparation, and the sha256 of every other file
     encoder.safetensors
+    body_parts.safetensors   what tells the body parts of a scan, where it was learned
     packs/<name>.pack
 
 Only what model.json lists is part of the model, and model.json is replaced atomically and last, so
@@ -16,7 +17,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -62,12 +63,17 @@ class Model:
         prepare: PrepareConfig,
         window: tuple[int, int, int],
         first_pack: OrganPack,
+        more: Mapping[str, bytes] | None = None,
     ) -> Model:
-        """A new model: an encoder and the pack it was trained with. It appears as a whole or not at all."""
+        """A new model: an encoder, the pack it was trained with, `more` files by name.
+
+        It appears as a whole or not at all.
+        """
         if folder.exists():
             raise ModelError(f"{folder} exists already. Choose another name, or delete it.")
         folder.parent.mkdir(parents=True, exist_ok=True)
         contents = {ENCODER: save(encoder.state_dict()), pack_file(first_pack.name): first_pack.to_bytes()}
+        contents |= more or {}
         described = {
             "format": FORMAT,
             "network": asdict(encoder.config),
@@ -160,6 +166,16 @@ class Model:
             with atomic_path(self.folder / path) as temporary:
                 temporary.write_bytes(content)
             return current._with_files(current.files | {path: sha256(content)})
+
+    def add_file(self, name: str, content: bytes) -> Model:
+        """Add what is neither encoder nor pack, once; return the model with it."""
+        with self._locked() as current:
+            if name in current.files:
+                raise ModelError(f"{self.folder} has {name} already. Nothing learned is overwritten.")
+            (self.folder / name).parent.mkdir(exist_ok=True)
+            with atomic_path(self.folder / name) as temporary:
+                temporary.write_bytes(content)
+            return current._with_files(current.files | {name: sha256(content)})
 
     def remove(self, name: str) -> Model:
         """Take a pack away; every other byte of the folder is as before it was added."""

@@ -1,7 +1,8 @@
 """verify: prove that nothing a model has learned has changed.
 
 For the encoder and every pack: the file's bytes are those the model listed when it was added, the
-weights are those the pack was made with, and the outputs on the probe volume are those taken then.
+weights are those the pack was made with, and the outputs on the probe volume are those taken then. For every
+other file, such as the body-part regressor: its bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import torch
 
 from continual_segment.errors import ModelError
 from continual_segment.model.fingerprint import environment, fingerprint_tensors, probe_logits, sampled
-from continual_segment.model.model import ENCODER, Model, sha256
+from continual_segment.model.model import ENCODER, Model, pack_file, sha256
 from continual_segment.model.pack import OrganPack
 from continual_segment.networks import GeneralEncoder
 
@@ -54,6 +55,12 @@ def verify(folder: Path | str) -> Verification:
     except ModelError as error:
         return Verification((Finding("encoder", False, str(error)),))
     findings = [_check_file(model, ENCODER) or Finding("encoder", True, "weights unchanged")]
+    packs = {pack_file(name) for name in model.pack_names}
+    findings += [
+        _check_file(model, name) or Finding(Path(name).stem, True, "unchanged")
+        for name in model.files
+        if name != ENCODER and name not in packs
+    ]
     findings += [_check_pack(model, name, encoder) for name in model.pack_names]
     return Verification(tuple(findings))
 

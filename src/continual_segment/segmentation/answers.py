@@ -28,6 +28,8 @@ class Voice:
     """Body part -> how well its training scans covered it, on any scale. Empty: restricts nothing."""
     anomaly_aware: bool = False
     """Whether its training scans held the disease that the anomaly map shows."""
+    distribution: Mapping[str, float] = field(default_factory=dict)
+    """Body part -> share of the labelled height of its training scans: the paper's P. Empty: as coverage."""
 
     @property
     def rank(self) -> tuple[str, str]:
@@ -36,18 +38,20 @@ class Voice:
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Coverage of each body part, in sum 1: the paper's table."""
-        return self._divided_by(sum)
+        """What the training scans showed of each body part, in sum 1: the paper's table."""
+        return divided_by(sum, self.distribution or self.coverage)
 
     @property
     def reach(self) -> tuple[float, ...]:
         """Coverage of each body part, 1 for the best covered."""
-        return self._divided_by(max)
+        return divided_by(max, self.coverage)
 
-    def _divided_by(self, measure: Callable[[Sequence[float]], float]) -> tuple[float, ...]:
-        values = [max(0.0, self.coverage.get(part, 0.0)) for part in BODY_PARTS]
-        whole = measure(values)
-        return tuple(value / whole for value in values) if whole > 0 else (1.0,) * len(values)
+
+def divided_by(measure: Callable[[Sequence[float]], float], parts: Mapping[str, float]) -> tuple[float, ...]:
+    """The values of all body parts over their sum or maximum; all 1 where nothing is known."""
+    values = [max(0.0, parts.get(part, 0.0)) for part in BODY_PARTS]
+    whole = measure(values)
+    return tuple(value / whole for value in values) if whole > 0 else (1.0,) * len(values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +97,8 @@ class Answer:
     """(channel, z, y, x): probabilities times `weight`."""
     weight: Tensor
     """(z, y, x)"""
+    by_parts: Tensor | None = None
+    """Ids of organs that it knows by some of their parts alone: not seeing such an organ says little."""
     whole: Tensor | None = None
     """(z, y, x): the organ whose parts are asked for, 0 where nothing is. None: organs are."""
     wholes: Tensor | None = None
@@ -148,6 +154,13 @@ class Answer:
     def knows(self, organ: Tensor) -> Tensor:
         """Whether the organ of each voxel is one of this pack's."""
         return self._channels[organ.long()] > 0
+
+    def votes_on(self, organ: Tensor) -> Tensor:
+        """Whether it has a say on the organ of each voxel: it knows it, and not by unseen parts alone."""
+        knows = self.knows(organ)
+        if self.by_parts is None:
+            return knows
+        return knows & (~torch.isin(organ, self.by_parts) | (self.names_organ & (self.organ == organ)))
 
     def probability_of(self, organ: Tensor) -> Tensor:
         """Its probability of the organ of each voxel; 0 for organs it does not know."""

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from continual_segment.errors import ConfigError
 from continual_segment.networks import Decoder, GeneralEncoder
+from continual_segment.networks.heads import ProjectionHead
 
 BackendName = Literal["eager", "compiled", "openvino"]
 Encode = Callable[[Tensor], Sequence[Tensor]]
@@ -38,7 +39,7 @@ class FlatEncoder(nn.Module):
 class FlatDecoder(nn.Module):
     """A decoder that takes the feature maps one by one and stops before its last layer where told to."""
 
-    def __init__(self, decoder: Decoder, without_head: bool) -> None:
+    def __init__(self, decoder: Decoder | ProjectionHead, without_head: bool) -> None:
         super().__init__()
         self.decoder, self.without_head = decoder, without_head
 
@@ -51,7 +52,7 @@ def start_encoder(encoder: GeneralEncoder, backend: BackendName) -> Encode:
     return BACKENDS[backend](FlatEncoder(encoder))
 
 
-def start_decoder(decoder: Decoder, without_head: bool, backend: BackendName) -> Decode:
+def start_decoder(decoder: Decoder | ProjectionHead, without_head: bool, backend: BackendName) -> Decode:
     """A decoder, ready to run: logits, or the finest features without its last layer."""
     run = BACKENDS[backend](FlatDecoder(decoder, without_head))
     return lambda features: run(*features)

@@ -25,7 +25,14 @@ from continual_segment.segmentation.answers import Answer, Decision, Surrounding
 
 Merge = Callable[[Sequence[Answer], Surroundings], Decision]
 MergeRule = Literal[
-    "probability", "ensemble", "literal", "restated", "monotone", "threshold", "background-aware"
+    "probability",
+    "ensemble",
+    "literal",
+    "restated",
+    "monotone",
+    "threshold",
+    "background-aware",
+    "consensus",
 ]
 LEAST_COVERED = 0.5
 """theta of the rule `threshold`."""
@@ -99,6 +106,29 @@ def background_aware(answers: Sequence[Answer], around: Surroundings) -> Decisio
     return choose(answers, evidence, own, evidence, allowed)
 
 
+def consensus(answers: Sequence[Answer], around: Surroundings) -> Decision:
+    """All packs that know an organ vote on it, each as far as it is trusted; against it stands background.
+
+    The organ has the mean of p over its owners, weighted with r = P (1 - e o) as in `background_aware`. It is
+    seen where that is more than their mean of background, and one of them is trusted to a half. A pack that
+    knows parts of the organ alone votes only where it sees one.
+    """
+    shared = aware_organs(answers)
+    means, allowed = [], []
+    for candidate in answers:
+        trust_in_all, seen, unseen, best = (torch.zeros_like(candidate.score) for _ in range(4))
+        for answer in answers:
+            distrust = around.disease(answer.voice) * torch.isin(candidate.organ, shared).float()
+            weight = around.per_slice(answer.voice.reach) * (1 - distrust) * answer.votes_on(candidate.organ)
+            trust_in_all = trust_in_all + weight
+            seen = seen + weight * answer.probability_of(candidate.organ)
+            unseen = unseen + weight * answer.background
+            best = torch.maximum(best, weight)
+        means.append(seen / trust_in_all.clamp_min(1e-6))
+        allowed.append(candidate.eligible & (seen > unseen) & (best >= LEAST_COVERED))
+    return choose(answers, means, scores=means, allowed=allowed)
+
+
 RULES: dict[MergeRule, Merge] = {
     "probability": highest_probability,
     "ensemble": ensemble,
@@ -107,6 +137,7 @@ RULES: dict[MergeRule, Merge] = {
     "monotone": monotone,
     "threshold": threshold,
     "background-aware": background_aware,
+    "consensus": consensus,
 }
 
 

@@ -87,7 +87,8 @@ def on_layer(answer: Answer, nesting: Nesting, layer: int) -> Answer:
         target = torch.tensor([distinct.index(organ) for organ in ids], device=sums.device)
         sums = sums.new_zeros(len(distinct), *sums.shape[1:]).index_add_(0, target, sums)
     new_ids = torch.tensor(distinct, dtype=torch.int32, device=sums.device)
-    return replace(answer, organ_ids=new_ids, sums=sums)
+    by_parts = new_ids[~torch.isin(new_ids, answer.organ_ids)]
+    return replace(answer, organ_ids=new_ids, sums=sums, by_parts=by_parts)
 
 
 def within(answer: Answer, winner: Tensor, nesting: Nesting) -> Answer:

@@ -15,10 +15,12 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from continual_segment.body_parts import BodyPartRegressor
 from continual_segment.data.prepare import on_spacing
 from continual_segment.data.resample import resample_scan
 from continual_segment.errors import ModelError
 from continual_segment.model import Model, OrganPack
+from continual_segment.model.head import AnomalyHead, anomaly_heads
 from continual_segment.organs import LAST_HASHED_ID, Organ, canonical_name, owned_wholes
 from continual_segment.segmentation.answers import Voice
 from continual_segment.segmentation.backends import BACKENDS, BackendName, start_encoder
@@ -44,8 +46,12 @@ class SegmentConfig:
 
     merge: MergeRule = "probability"
     """Who wins a voxel that several packs claim; segmentation/merge.py explains the rules."""
-    nested: bool = False
+    nested: bool = True
     """Whether an organ and its parts, such as the aorta and its arch, share voxels instead of competing."""
+    body_parts: bool = True
+    """Whether merging asks the model's regressor for the body parts of a scan, if it has one."""
+    anomalies: bool = True
+    """Whether merging asks the model's anomaly heads for diseased tissue, if only some packs know disease."""
     skip_below: float = 0.0
     """A pack is not run on windows whose body parts it covers to at most this share of its best part."""
     overlap: float = 0.5
@@ -96,6 +102,10 @@ class Segmenter:
         device = torch.device(self.config.device)
         self.encode = start_encoder(model.load_encoder().to(device), self.config.backend)
         self.packs = [pack_decoder(pack, device, self.config.backend) for pack in chosen]
+        self.regressor = BodyPartRegressor.of_model(model) if self.config.body_parts else None
+        self.heads = (
+            [head_runner(head, device) for head in anomaly_heads(model)] if self._told_of_disease else []
+        )
         self.nesting = Nesting(owned_wholes({organ for pack in chosen for organ in pack.organs}))
 
     @property
@@ -109,7 +119,8 @@ class Segmenter:
     ) -> tuple[LabelMap, Volume]:
         """Labels and scores (how sure the winner is) on the scan's grid.
 
-        `known` tells body part and disease of the scan's own slices and voxels, as far as they are known.
+        `known` tells body part and disease of the scan's own slices and voxels, as far as they are known;
+        left out, the model's regressor tells the body parts.
         """
         return self.by_rules(scan, [self.rule], title, known)[0]
 
@@ -151,7 +162,7 @@ class Segmenter:
         """What each rule says, on the scan's grid; `merged` takes what the first says on the prepared one."""
         prepared, config = on_spacing(scan, self.prepare), self.config
         rows = Rows(prepared.voxels, self.window, self.prepare.window_hu)
-        known = None if known is None else known_on(known, prepared.grid)
+        known = known_on(known, prepared.grid) if known else self._look(prepared)
         doubt = partial(disagreement, nesting=self.nesting) if merged else None
         found = [
             LabelsOnScan(merge, prepared.grid.shape, scan.grid.shape, self._wanted, scores)
@@ -171,6 +182,7 @@ class Segmenter:
                 bar.update,
                 known,
                 config.skip_below,
+                self.heads,
             ):
                 decided = slab.decide(merges, doubt)
                 for each, (decision, _) in zip(found, decided, strict=True):
@@ -180,6 +192,17 @@ class Segmenter:
                     organ = self._wanted[decision.organ.cpu().numpy()]
                     merged.put(slab.slices, organ, decision, contested)
         return found
+
+    @property
+    def _told_of_disease(self) -> bool:
+        """Whether it matters where tissue is diseased: some packs know disease, others do not."""
+        aware = {pack.voice.anomaly_aware for pack in self.packs}
+        return self.config.anomalies and len(aware) == 2
+
+    def _look(self, prepared: Volume) -> Known:
+        """What the model itself knows of a prepared scan."""
+        worth = self.regressor is not None and any(pack.voice.coverage for pack in self.packs)
+        return Known(self.regressor.regions(prepared).body_part if worth and self.regressor else None)
 
     def _label_map(self, scan: Volume, found: LabelsOnScan) -> LabelMap:
         return LabelMap(found.organ, scan.grid, {organ.id: organ.name for organ in self.organs})
@@ -197,13 +220,19 @@ class Segmenter:
 
 def pack_decoder(pack: OrganPack, device: torch.device, backend: BackendName = "eager") -> PackDecoder:
     """A pack ready to run."""
-    voice = Voice(pack.name, pack.fingerprint, pack.coverage, anomaly_aware=bool(pack.anomalies))
+    distribution = pack.card.get("body_parts", {}).get("distribution", {})
+    voice = Voice(pack.name, pack.fingerprint, pack.coverage, bool(pack.anomalies), distribution)
     return PackDecoder(pack.decoder(), [organ.id for organ in pack.organs], device, voice, backend)
 
 
 def scores_of(scan: Volume, found: LabelsOnScan) -> Volume:
     assert found.score is not None
     return Volume(found.score.astype(np.float32), scan.grid)
+
+
+def head_runner(head: AnomalyHead, device: torch.device) -> PackDecoder:
+    """An anomaly head ready to run, as a decoder of one organ."""
+    return PackDecoder(head.head(), [1], device, Voice(head.name, head.fingerprint))
 
 
 def known_on(known: Known, grid: Grid) -> Known:

@@ -12,7 +12,7 @@ does not run it says background.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from continual_segment.memory import give_back_freed_memory
 from continual_segment.networks import Decoder
+from continual_segment.networks.heads import ProjectionHead
 from continual_segment.organs import UNKNOWN_PART
 from continual_segment.segmentation.answers import Answer, Decision, Surroundings, Voice
 from continual_segment.segmentation.backends import BackendName, Encode, precision, start_decoder
@@ -59,7 +60,7 @@ class PackDecoder:
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: Decoder | ProjectionHead,
         organ_ids: Sequence[int],
         device: torch.device,
         voice: Voice | None = None,
@@ -169,37 +170,54 @@ def run_slabs(
     advance: Callable[[int], object] = lambda windows: None,
     known: Known | None = None,
     skip_below: float = 0.0,
+    heads: Sequence[PackDecoder] = (),
 ) -> Iterator[Slab]:
     """What the packs say about a scan, from its first slice to its last.
 
     The networks run on `at_once` windows of a row together. `advance` hears of windows done. A pack skips
-    rows whose body parts it covers to at most `skip_below` of its best.
+    rows whose body parts it covers to at most `skip_below` of its best. `heads` tell where tissue is
+    diseased, unless that is known; they run where any pack does.
     """
     window, device = rows.window, packs[0].organ_ids.device
     weights = torch.from_numpy(gaussian_weights(window)).to(device)
     starts, places = window_places(rows.shape, window, overlap)
     around = (known or Known()).on(device)
+    heads = () if around.anomaly is not None else heads
+    if heads:  # filled as slabs are finished, which is before anybody asks
+        around = replace(around, anomaly=torch.zeros(rows.voxels.shape, dtype=torch.float16, device=device))
     slab_shape = (window[0], *rows.shape[1:])
     weight = torch.zeros(slab_shape, device=device)
     give_back_freed_memory()  # of reading, before the accumulators are laid out
-    for pack in packs:
+    for pack in (*packs, *heads):
         pack.begin(slab_shape)
     for z, following in zip(starts, [*starts[1:], rows.shape[0]], strict=True):
         height = slice(z, z + window[0])
         running = [pack for pack in packs if pack.covers(around[rows.own(height)].body_part, skip_below)]
-        run_row(rows, height, encode, running, weights, places, at_once, advance)
+        asked = [*running, *heads] if running else []
+        run_row(rows, height, encode, asked, weights, places, at_once, advance)
         for place in places:
             weight[place] += weights
         final = following - z
         own, (depth, *across) = rows.own(slice(z, following)), rows.inner
         inner = slice(depth.start + own.start - z, depth.start + own.stop - z), across[0], across[1]
         said = [pack.blend.finish(final, weight, inner) for pack in packs]
+        for head in heads:
+            mark_disease(around, own, head, head.blend.finish(final, weight, inner))
         yield Slab(own, packs, said, around)
         move_up(weight, final)
-        for pack in packs:
+        for pack in (*packs, *heads):
             pack.blend.move_up(final)
-    for pack in packs:
+    for pack in (*packs, *heads):
         pack.end()
+
+
+def mark_disease(around: Surroundings, slices: slice, head: PackDecoder, said: Said) -> None:
+    """Note how surely some slices are diseased: as the surest head says."""
+    assert around.anomaly is not None
+    for z in range(slices.stop - slices.start):
+        answer = head.answer(said.values[:, z : z + 1], said.share_at(slice(z, z + 1), slice(None)))
+        there = around.anomaly[slices.start + z]
+        torch.maximum(there, (1 - answer.background[0]).to(there.dtype), out=there)
 
 
 def run_row(

@@ -1,0 +1,112 @@
+"""learn_anomaly: a dataset with tumour masks becomes a head that tells diseased tissue.
+
+Only the head is trained, on the frozen encoder, as every decoder of a later step is; so it can be learned at
+any time, and any number of them. All labels of the dataset count as diseased, whatever their names.
+
+In:  a prepared dataset, a model
+Out: the model with one anomaly head more
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from continual_segment import __version__
+from continual_segment.data.patches import Patches
+from continual_segment.data.prepared import PreparedDataset
+from continual_segment.errors import DatasetError, ModelError
+from continual_segment.learning.decoder import PatchSource, signature_of
+from continual_segment.learning.step import LearnConfig, check_splits, run_folder
+from continual_segment.model import Model
+from continual_segment.model.head import AnomalyHead, add_head, head_file
+from continual_segment.model.pack import check_name
+from continual_segment.networks.heads import ProjectionHead
+from continual_segment.training import train
+from continual_segment.training.loss import dice_and_cross_entropy
+from continual_segment.training.validate import patch_dice
+
+
+class Diseased(Dataset):
+    """Patches whose labels are all one: diseased."""
+
+    def __init__(self, patches: Patches) -> None:
+        self.patches = patches
+
+    def __len__(self) -> int:
+        return len(self.patches)
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        images, labels = self.patches[number]
+        return images, (labels > 0).long()
+
+
+def learn_anomaly(
+    dataset: PreparedDataset, folder: Path, config: LearnConfig, name: str | None = None
+) -> AnomalyHead:
+    """Add an anomaly head to the model in `folder`. A stopped run goes on where it was."""
+    name = name or dataset.name
+    check_name(name)
+    check_splits(dataset)
+    model = Model.open(folder)
+    if head_file(name) in model.files:
+        raise ModelError(f"{folder} has an anomaly head '{name}' already. Give another --name.")
+    if dataset.config != model.prepare:
+        raise DatasetError(
+            f"{dataset.folder} was prepared with {dataset.config}, the encoder of {folder} reads "
+            f"{model.prepare}. Prepare the raw dataset again with `conseg prepare RAW --model {folder}`."
+        )
+    settings = config.later
+    torch.manual_seed(settings.seed)
+    encoder = model.load_encoder().to(settings.device)
+    head = ProjectionHead(model.network, classes=1).to(settings.device)
+    source = PatchSource(dataset, config.patches.of_later_step(model.window), config.augment)
+
+    def loss_of(images: Tensor, labels: Tensor) -> Tensor:
+        with torch.no_grad():
+            features = encoder(images)
+        return dice_and_cross_entropy(head(features), labels, settings.dice_over, settings.balance)
+
+    def validate() -> float:
+        return patch_dice(
+            lambda images: head(encoder(images)),
+            Diseased(source.validation(settings)),
+            settings.validation_batches,
+            1,
+            settings.device,
+        )
+
+    run = run_folder(folder, f"{name}.head")
+    rows = train(
+        head,
+        loss_of,
+        Diseased(source.training(settings)),
+        settings,
+        run,
+        signature=signature_of(encoder, source, settings, head="anomaly"),
+        validate=validate if settings.validation_batches else None,
+        title=f"learning anomaly {name}",
+    )
+    found = AnomalyHead(
+        name,
+        tuple(organ.name for organ in dataset.organs),
+        model.network,
+        model.encoder_fingerprint,
+        {key: tensor.detach().cpu().clone() for key, tensor in head.state_dict().items()},
+        {
+            "version": __version__,
+            "torch": torch.__version__,
+            "dataset": dataset.name,
+            "patches": asdict(source.patches),
+            "train": settings.settings,
+            "validation_patch_dice": round(rows[-1]["validation_dice"], 4),
+        },
+    )
+    add_head(model, found)
+    for checkpoint in run.rglob("checkpoint.pt"):  # the head holds all of it now
+        checkpoint.unlink()
+    return found

@@ -1,0 +1,117 @@
+"""AnomalyHead: what tells diseased tissue in a scan, learned on the frozen encoder, in one file.
+
+Like a pack it fits the encoder it was learned on and no other, can be added to a model at any time and
+changes nothing that is there. Where several are installed, tissue is as diseased as the surest says.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from continual_segment.errors import ModelError
+from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
+from continual_segment.model.model import Model
+from continual_segment.model.pack import check_name, network_from_json
+from continual_segment.networks import NetworkConfig
+from continual_segment.networks.heads import ProjectionHead
+
+FORMAT = 1
+SUFFIX = ".head"
+FOLDER = "heads"
+
+
+@dataclass(frozen=True, eq=False)
+class AnomalyHead:
+    """A trained head and what is known about it."""
+
+    name: str
+    anomalies: tuple[str, ...]
+    """Kinds of disease it was shown."""
+    network: NetworkConfig
+    encoder_fingerprint: str
+    weights: dict[str, Tensor]
+    card: dict[str, Any] = field(default_factory=dict)
+    """How it was trained. No patient data."""
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of everything its answers depend on."""
+        return fingerprint_data(
+            {"weights": fingerprint_tensors(self.weights), "encoder": self.encoder_fingerprint}
+        )
+
+    def head(self) -> ProjectionHead:
+        """The head with its weights, ready to run."""
+        head = ProjectionHead(self.network, classes=1)
+        head.load_state_dict(self.weights)
+        return head.eval().requires_grad_(False)
+
+    def described(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "name": self.name,
+            "anomalies": self.anomalies,
+            "fingerprint": self.fingerprint,
+            "encoder_fingerprint": self.encoder_fingerprint,
+            "network": asdict(self.network),
+            "card": self.card,
+        }
+
+    def to_bytes(self) -> bytes:
+        text = json.dumps(self.described(), sort_keys=True)
+        return save(dict(sorted(self.weights.items())), metadata={"head": text})
+
+    @classmethod
+    def read(cls, path: Path) -> AnomalyHead:
+        try:
+            with safe_open(path, framework="pt") as file:
+                described = json.loads((file.metadata() or {})["head"])
+                weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            if described["format"] != FORMAT:
+                raise ModelError(
+                    f"{path}: a head of format {described['format']}; this version reads format {FORMAT}. "
+                    "Update continual-segment."
+                )
+            head = cls(
+                described["name"],
+                tuple(described["anomalies"]),
+                network_from_json(described["network"]),
+                described["encoder_fingerprint"],
+                weights,
+                described["card"],
+            )
+        except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
+            raise ModelError(f"{path}: this is no anomaly head, or a damaged one ({error!r}).") from error
+        if head.fingerprint != described["fingerprint"]:
+            raise ModelError(f"{path}: these are not the weights the head was made with. Get it anew.")
+        return head
+
+
+def anomaly_heads(model: Model) -> list[AnomalyHead]:
+    """The heads of a model, by name."""
+    return [AnomalyHead.read(model.folder / name) for name in sorted(model.files) if name.endswith(SUFFIX)]
+
+
+def add_head(model: Model, head: AnomalyHead) -> Model:
+    """Install a head; return the model with it."""
+    if head.encoder_fingerprint != model.encoder_fingerprint:
+        raise ModelError(
+            f"Head '{head.name}' was learned on another encoder ({head.encoder_fingerprint[:12]}) than that "
+            f"of {model.folder} ({model.encoder_fingerprint[:12]}). Learn its dataset here."
+        )
+    return model.add_file(head_file(head.name), head.to_bytes())
+
+
+def head_file(name: str) -> str:
+    """Where a head lies in the model's folder."""
+    return f"{FOLDER}/{name}{SUFFIX}"
