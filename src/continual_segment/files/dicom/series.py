@@ -130,7 +130,7 @@ def list_series(path: Path, files: Sequence[DicomFile]) -> list[Series]:
         header = _header_of(file)
         if header is None or not _is_image(header):
             continue
-        frames = list(frames_of(file, header))
+        frames = _sound_frames(file, header)
         misplaced += not frames
         for frame in frames:
             groups[_key(frame)].append(frame)
@@ -149,6 +149,14 @@ def _header_of(file: DicomFile) -> Dataset | None:
         return file.read(pixels=False)
     except BROKEN:
         return None  # counted by what is missing in the volume
+
+
+def _sound_frames(file: DicomFile, header: Dataset) -> list[Frame]:
+    """The frames of a file; none where its lists of frames are damaged."""
+    try:
+        return list(frames_of(file, header))
+    except BROKEN:
+        return []
 
 
 def _is_image(header: Dataset) -> bool:
