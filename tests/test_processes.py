@@ -204,22 +204,14 @@ def test_a_companion_that_is_killed_is_not_waited_for_and_the_next_job_gets_a_ne
     assert companion.process_id is None
 
 
-def note(path, text):
-    path.write_text(text)
-
-
-def fail():
-    raise ContinualSegmentError("no luck")
-
-
 def test_a_job_beside_the_body_is_done_when_the_body_ends(tmp_path):
-    with beside(note, tmp_path / "note", "done"):
+    with beside(Path.write_text, tmp_path / "note", "done"):
         pass
     assert (tmp_path / "note").read_text() == "done"
 
 
-def test_the_error_of_a_job_beside_is_raised():
-    with pytest.raises(ContinualSegmentError, match="no luck"), beside(fail):
+def test_the_error_of_a_job_beside_is_raised(tmp_path):
+    with pytest.raises(FileNotFoundError, match="missing"), beside(Path.read_text, tmp_path / "missing"):
         pass
 
 
