@@ -1,8 +1,8 @@
 """demo: the continual protocol on phantoms, from nothing to a report.
 
 What does not wait for other work shares the cores with it: phantoms are made while the first dataset is
-learned, and later packs, which read the frozen encoder and nothing of each other, are learned side by side.
-Networks this small gain little from a second thread, so that this saves a third of the time.
+learned, and later packs, which read the frozen encoder and nothing of each other, are learned side by side;
+networks this small gain little from a second thread. The scores of a step are those of the packs up to it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 
 from continual_segment.config import ExperimentConfig, load_preset
 from continual_segment.data.prepare import prepare
+from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.raw import RawDataset
 from continual_segment.errors import ConfigError
 from continual_segment.evaluation.report import write_report
@@ -82,7 +83,7 @@ class Demo:
         """One pack."""
         if self.model.exists() and name in Model.open(self.model).pack_names:
             return
-        prepared = prepare(self.raw(name), self.prepared(name), self.config.prepare, 1, progress=False)
+        prepared = PreparedDataset.open(self.prepared(name))
         config = self.config.on(iterations=self.updates_of(name)).learn
         learn(prepared, self.model, config, name, anomalies=anomalies(name))
 
