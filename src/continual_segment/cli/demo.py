@@ -12,8 +12,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "demo",
         help="learn four phantom datasets and write a report, in minutes",
-        description="Make four phantom CT datasets, learn them one after the other, segment held-out scans "
-        "after every step, and write OUT/report.html with pictures, scores, forgetting and the commands "
+        description="Make four phantom CT datasets, learn a pack from each, segment held-out scans with the "
+        "packs of every step, and write OUT/report.html with pictures, scores, forgetting and the commands "
         "behind them. Stopped, it goes on where it was when the command is given again.",
     )
     parser.add_argument(

@@ -22,7 +22,7 @@ def add_preset(parser: argparse.ArgumentParser, default: str | None = None) -> N
     )
 
 
-def add_device(parser: argparse.ArgumentParser, default: str) -> None:
+def add_device(parser: argparse._ActionsContainer, default: str) -> None:
     parser.add_argument("--device", metavar="NAME", help=f"cpu, cuda, cuda:1, mps (default: {default})")
 
 

@@ -58,89 +58,113 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--roi_subset", "--roi-subset", nargs="+", metavar="ORGAN", help="the same, with spaces between"
     )
-    parser.add_argument(
+    add_extras(parser)
+    add_merging(parser)
+    add_speed(parser)
+    add_input(parser)
+    parser.set_defaults(run=run)
+
+
+def add_extras(parser: argparse.ArgumentParser) -> None:
+    """What is written beside the label maps."""
+    group = parser.add_argument_group("what else is written")
+    group.add_argument(
         "--ml", action="store_true", help="one label map for all organs, which is the default here"
     )
-    parser.add_argument(
-        "--fast",
-        action="store_true",
-        help=f"windows overlap by {FAST_OVERLAP}, unless --overlap says otherwise: fewer windows; what that "
-        "costs in Dice stands in docs/performance.md",
-    )
-    parser.add_argument(
+    group.add_argument(
         "--statistics",
         action="store_true",
         help="also write volume, Hounsfield units and quality per organ, to statistics/ as JSON and CSV",
     )
-    parser.add_argument(
+    group.add_argument(
         "--preview",
         action="store_true",
         help="also draw patient and organs from the front and the left, to preview/",
     )
-    parser.add_argument(
+    group.add_argument(
         "--scores",
         action="store_true",
         help="also write each voxel's winning probability, to scores/ beside the label maps",
     )
-    parser.add_argument(
+    group.add_argument(
         "--explain",
         action="store_true",
         help="also write the reasons, in folders beside the label maps: scores/, packs/ (which pack won), "
         "quality/ (per organ: entropy, disagreement, cut off at the edge) and, of nested organs, layers/",
     )
-    parser.add_argument(
+
+
+def add_merging(parser: argparse.ArgumentParser) -> None:
+    """Where several packs know a voxel."""
+    group = parser.add_argument_group("where packs meet")
+    group.add_argument(
         "--merge",
         metavar="RULE",
         help="who wins a voxel that several packs claim: probability, ensemble, literal, restated, monotone, "
         "threshold, background-aware or consensus (default: probability)",
     )
-    parser.add_argument(
-        "--body-parts",
-        type=Path,
-        metavar="MODEL_OR_FILE",
-        help="what `conseg bodyparts --learn` wrote, in place of the model's own: tells rules the body "
-        "part of every slice, and packs are not run where they cover nothing",
-    )
-    parser.add_argument(
-        "--everywhere",
-        action="store_true",
-        help="ask every pack everywhere, whatever body parts it covers",
-    )
-    parser.add_argument(
+    group.add_argument(
         "--nested",
         action=argparse.BooleanOptionalAction,
         default=None,
         help="let an organ and its parts share voxels, such as aorta and arch, the parts drawn over the "
         "wholes (default), or compete for them",
     )
-    parser.add_argument(
+    group.add_argument(
+        "--body-parts",
+        type=Path,
+        metavar="MODEL_OR_FILE",
+        help="what `conseg bodyparts --learn` wrote, in place of the model's own: tells rules the body "
+        "part of every slice, and packs are not run where they cover nothing",
+    )
+    group.add_argument(
+        "--everywhere",
+        action="store_true",
+        help="ask every pack everywhere, whatever body parts it covers",
+    )
+
+
+def add_speed(parser: argparse.ArgumentParser) -> None:
+    """What trades time for Dice."""
+    group = parser.add_argument_group("how it is computed")
+    group.add_argument(
+        "--fast",
+        action="store_true",
+        help=f"windows overlap by {FAST_OVERLAP}, unless --overlap says otherwise: fewer windows; what that "
+        "costs in Dice stands in docs/performance.md",
+    )
+    group.add_argument(
         "--overlap", type=float, metavar="SHARE", help="of neighbouring windows (default: 0.5)"
     )
-    parser.add_argument(
+    group.add_argument(
         "--backend",
         metavar="NAME",
         help="what computes the networks: eager (PyTorch as it is), compiled (slow to start the first time, "
         "then faster), openvino (an extra to install) (default: eager)",
     )
-    parser.add_argument(
+    add_device(group, default="cpu")
+
+
+def add_input(parser: argparse.ArgumentParser) -> None:
+    """Which scans, of what there is."""
+    group = parser.add_argument_group("which scans")
+    group.add_argument(
         "--series", metavar="NUMBER_OR_UID", help="which DICOM series, where several could be meant"
     )
-    parser.add_argument(
+    group.add_argument(
         "--force",
         action="store_true",
         help="segment what does not look like a CT, and interpolate over gaps of any length",
     )
-    parser.add_argument(
+    group.add_argument(
         "--part",
         default="1/1",
         metavar="I/N",
         help="of a batch only the I-th of N shares, for job arrays (default: all)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--again", action="store_true", help="in a batch, also cases whose results are there and up to date"
     )
-    add_device(parser, default="cpu")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
