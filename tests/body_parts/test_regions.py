@@ -1,5 +1,7 @@
 """From scores, or from labels, to body parts."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,12 +10,15 @@ from hypothesis import strategies as st
 from continual_segment.body_parts.regions import (
     Calibration,
     crossing,
+    height_mm,
     parts_between,
     regions_from_labels,
     regions_from_scores,
 )
 from continual_segment.body_parts.spine import LANDMARKS, USUAL_MM, VERTEBRAE, vertebra_bottoms
+from continual_segment.data.raw import RawDataset
 from continual_segment.organs import BODY_PARTS, UNKNOWN_PART, find_organ
+from continual_segment.phantom import write_phantom
 from continual_segment.volume import Grid, LabelMap
 
 CALIBRATED = Calibration({"L5": 0.0, "T11": 2.0, "T2": 4.0}, 0.01, lowest=-3.0, highest=7.0)
@@ -184,6 +189,16 @@ def test_labels_without_a_vertebra_use_what_else_tells_the_height():
     nothing = regions_from_labels(LabelMap(voxels, grid(100), {1: "spleen"}))
     assert (nothing.body_part == UNKNOWN_PART).all()
     assert "no vertebra" in nothing.reasons[0]
+
+
+def test_glands_and_brainstem_tell_where_the_head_of_a_phantom_begins(tmp_path):
+    folder = write_phantom(tmp_path, "headneck", 3, 0, (6.0, 6.0, 6.0), workers=1, progress=False)
+    raw = RawDataset.open(folder, progress=False)
+    for case in raw.cases:
+        labels = raw.read(case)[1]
+        truth = json.loads((folder / "body_parts" / f"{case.name}.json").read_text())["starts_mm"]
+        edge = regions_from_labels(labels).edges[2]  # mostly below the scan
+        assert height_mm(labels.grid, edge) == pytest.approx(truth["head_neck"], abs=25)
 
 
 def test_landmarks_are_organs_of_the_table():

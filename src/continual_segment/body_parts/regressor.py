@@ -35,7 +35,7 @@ SLICES_AT_ONCE = 64
 class BodyPartRegressor:
     """A trained and calibrated slice scorer."""
 
-    weights: dict[str, Tensor]
+    weights: dict[str, Tensor] = field(repr=False)
     view: SliceView
     calibration: Calibration
     card: dict[str, Any] = field(default_factory=dict)

@@ -46,10 +46,17 @@ STAND_INS: dict[str, tuple[str, float]] = {
     "lung_upper_lobe_left": ("top", USUAL_MM["C7"]),
     "lung_upper_lobe_right": ("top", USUAL_MM["C7"]),
     "brain": ("bottom", USUAL_MM["C1"] + 20),
+    "brainstem": ("bottom", USUAL_MM["C1"] + 5),
+    "parotid_left": ("middle", USUAL_MM["C2"] + 10),
+    "parotid_right": ("middle", USUAL_MM["C2"] + 10),
+    "eye_left": ("middle", USUAL_MM["C1"] + 40),
+    "eye_right": ("middle", USUAL_MM["C1"] + 40),
 }
 """Organ -> which of its heights lies where, above the lower end-plate of L5."""
 STAND_IN_REACH_MM = 60.0
 """How far beyond such organs heights are still told."""
+LEAST_RULER_MM = 100.0
+"""Heights an organ's end apart say little about those of the next body part."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +75,8 @@ class Ruler:
 
     @property
     def stretch(self) -> float:
-        """This patient's millimetres per usual one."""
-        if self.usual_mm[-1] - self.usual_mm[0] < 30:
+        """This patient's millimetres per usual one; a short ruler does not tell."""
+        if self.usual_mm[-1] - self.usual_mm[0] < LEAST_RULER_MM:
             return 1.0
         rise = (self.slices[-1] - self.slices[0]) * self.slice_mm
         return float(np.clip(rise / (self.usual_mm[-1] - self.usual_mm[0]), 0.7, 1.4))
