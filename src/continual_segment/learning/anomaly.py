@@ -25,9 +25,11 @@ from continual_segment.learning.step import LearnConfig, check_splits, run_folde
 from continual_segment.model import Model
 from continual_segment.model.head import AnomalyHead, add_head, head_file
 from continual_segment.model.pack import check_name
+from continual_segment.networks import GeneralEncoder
 from continual_segment.networks.heads import ProjectionHead
-from continual_segment.training import train
+from continual_segment.training import TrainConfig, train
 from continual_segment.training.loss import dice_and_cross_entropy
+from continual_segment.training.train import Rows
 from continual_segment.training.validate import patch_dice
 
 
@@ -65,32 +67,8 @@ def learn_anomaly(
     encoder = model.load_encoder().to(settings.device)
     head = ProjectionHead(model.network, classes=1).to(settings.device)
     source = PatchSource(dataset, config.patches.of_later_step(model.window), config.augment)
-
-    def loss_of(images: Tensor, labels: Tensor) -> Tensor:
-        with torch.no_grad():
-            features = encoder(images)
-        return dice_and_cross_entropy(head(features), labels, settings.dice_over, settings.balance)
-
-    def validate() -> float:
-        return patch_dice(
-            lambda images: head(encoder(images)),
-            Diseased(source.validation(settings)),
-            settings.validation_batches,
-            1,
-            settings.device,
-        )
-
     run = run_folder(folder, f"{name}.head")
-    rows = train(
-        head,
-        loss_of,
-        Diseased(source.training(settings)),
-        settings,
-        run,
-        signature=signature_of(encoder, source, settings, head="anomaly"),
-        validate=validate if settings.validation_batches else None,
-        title=f"learning anomaly {name}",
-    )
+    rows = train_head(head, encoder, source, settings, run, title=f"learning anomaly {name}")
     found = AnomalyHead(
         name,
         tuple(organ.name for organ in dataset.organs),
@@ -110,3 +88,39 @@ def learn_anomaly(
     for checkpoint in run.rglob("checkpoint.pt"):  # the head holds all of it now
         checkpoint.unlink()
     return found
+
+
+def train_head(
+    head: ProjectionHead,
+    encoder: GeneralEncoder,
+    source: PatchSource,
+    settings: TrainConfig,
+    run: Path,
+    title: str,
+) -> Rows:
+    """Train a head on a frozen encoder; return the rows of the log."""
+
+    def loss_of(images: Tensor, labels: Tensor) -> Tensor:
+        with torch.no_grad():
+            features = encoder(images)
+        return dice_and_cross_entropy(head(features), labels, settings.dice_over, settings.balance)
+
+    def validate() -> float:
+        return patch_dice(
+            lambda images: head(encoder(images)),
+            Diseased(source.validation(settings)),
+            settings.validation_batches,
+            1,
+            settings.device,
+        )
+
+    return train(
+        head,
+        loss_of,
+        Diseased(source.training(settings)),
+        settings,
+        run,
+        signature=signature_of(encoder, source, settings, head="anomaly"),
+        validate=validate if settings.validation_batches else None,
+        title=title,
+    )

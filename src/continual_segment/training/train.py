@@ -131,9 +131,7 @@ def train(
                 refuse_divergence(losses[-1], done, checkpoint)
                 row = report(done, losses, validate, measure, config, started)
                 rows.append(row)
-                bar.set_postfix_str(
-                    f"loss={row['loss']:.3f}, {measure.removeprefix('validation_')}={row[measure]:.3f}"
-                )
+                bar.set_postfix_str(in_short(row, measure))
                 losses = []
                 write_history(folder, rows)
             if reporting or stop.asked:
@@ -147,6 +145,12 @@ def train(
                     f"stopped after iteration {done}; the same command goes on from there"
                 )
     return rows
+
+
+def in_short(row: dict[str, float], measure: str) -> str:
+    """A row for the progress bar; what was not measured is left out."""
+    seen = {"loss": row["loss"], measure.removeprefix("validation_"): row[measure]}
+    return ", ".join(f"{name}={value:.3f}" for name, value in seen.items() if math.isfinite(value))
 
 
 def refuse_divergence(loss: float, iteration: int, checkpoint: Path) -> None:
