@@ -97,8 +97,7 @@ def turned(row, column, step, **options) -> Made:
 
 def tilted(degrees: float, **options) -> Made:
     angle = np.radians(degrees)
-    # thin slices: labels go back to them as whole voxels, which evens out over an organ of many slices
-    return turned([1, 0, 0], [0, np.cos(angle), -np.sin(angle)], [0, 0, 1.6], shape=(50, 46, 50), **options)
+    return turned([1, 0, 0], [0, np.cos(angle), -np.sin(angle)], [0, 0, 3.1], **options)
 
 
 AXIAL = turned([1, 0, 0], [0, 1, 0], [0, 0, 3.1])

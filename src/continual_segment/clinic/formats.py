@@ -66,7 +66,7 @@ class Labelled:
     @cached_property
     def series(self) -> Series:
         """The DICOM slices that results refer to."""
-        return self.own_series or derived_series(self.job.case, self.source.volume)
+        return self.own_series or derived_series(self.job.case, self.source.on_grid)
 
 
 def write_format(name: str, stage: Path, labelled: Labelled) -> None:
@@ -75,7 +75,7 @@ def write_format(name: str, stage: Path, labelled: Labelled) -> None:
     if name.startswith(("dicom", "rt")) and labelled.own_series is None:
         ct = stage / f"{labelled.job.case}_ct"
         if not ct.exists():
-            write_series(ct, labelled.series, labelled.source.volume)
+            write_series(ct, labelled.series, labelled.source.on_grid)
     format_.write(stage / labelled.job.file_name(format_.ending), labelled)
 
 

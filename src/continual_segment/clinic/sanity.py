@@ -58,7 +58,7 @@ def look_at(source: Source) -> Sanity:
 
 
 def _facts(source: Source) -> dict[str, Any]:
-    grid = source.volume.grid
+    grid = source.grid  # the volume's own may be cut finer
     every = max(1, source.volume.voxels.size // MOST_VOXELS_LOOKED_AT)
     voxels = source.volume.voxels.reshape(-1)[::every]
     dark = voxels[voxels < DARK_HU]
@@ -75,7 +75,7 @@ def _facts(source: Source) -> dict[str, Any]:
         "size_mm": [round(count * side, 1) for count, side in zip(grid.shape, grid.spacing_mm, strict=True)],
         "shape": list(grid.shape),
         "orientation": grid.orientation,
-        "oblique_deg": round(oblique_deg(grid), 1),
+        "oblique_deg": round(oblique_deg(source.volume.grid), 1),
     }
 
 

@@ -65,7 +65,7 @@ __all__ = [
 def read_scan(path: Path | str) -> Volume:
     """A CT scan as int16 or float32 Hounsfield units; ScanError says why a file is none."""
     if is_dicom_source(path):
-        return source_of_series(Path(path)).volume
+        return source_of_series(Path(path)).on_grid
     return _format_of(path).read_scan(Path(path))
 
 

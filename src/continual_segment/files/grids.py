@@ -31,9 +31,14 @@ def to_canonical(voxels: np.ndarray, affine: np.ndarray) -> tuple[np.ndarray, Gr
     """Flip and swap the axes (x, y, z) of a file to RAS, without resampling, and lay them as (z, y, x)."""
     orientation = io_orientation(affine)
     turned = apply_orientation(voxels, orientation).T
-    turned_affine = affine @ inv_ornt_aff(orientation, voxels.shape)
-    grid = Grid(turned.shape, turned_affine, "".join(ornt2axcodes(orientation)))
-    return np.ascontiguousarray(turned), grid
+    return np.ascontiguousarray(turned), canonical_grid(voxels.shape, affine)
+
+
+def canonical_grid(shape: tuple[int, ...], affine: np.ndarray) -> Grid:
+    """Where the voxels (x, y, z) of a file lie once they are turned."""
+    orientation = io_orientation(affine)
+    z, y, x = (shape[int(np.flatnonzero(orientation[:, 0] == axis)[0])] for axis in (2, 1, 0))
+    return Grid((z, y, x), affine @ inv_ornt_aff(orientation, shape), "".join(ornt2axcodes(orientation)))
 
 
 def from_canonical(voxels: np.ndarray, grid: Grid) -> tuple[np.ndarray, np.ndarray]:

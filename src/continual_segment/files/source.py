@@ -38,6 +38,11 @@ class Source:
     series: Series | None = None
     """The DICOM slices it was made of."""
 
+    @property
+    def on_grid(self) -> Volume:
+        """The scan where label maps are to lie."""
+        return Volume(voxels_on(self.volume.voxels, self.volume.grid, self.grid), self.grid)
+
 
 def source_of_series(path: Path, wanted: str | None = None, force: bool = False) -> Source:
     scan = read_series(path, wanted, force)
@@ -46,7 +51,7 @@ def source_of_series(path: Path, wanted: str | None = None, force: bool = False)
     rescale = text(scan.series.frames[0].header, "RescaleType")
     if rescale and rescale not in ("HU", "US"):
         modality = f"{modality} in {rescale}"
-    return Source(volume, volume.grid, modality, (*scan.notes, *notes), scan.series)
+    return Source(volume, scan.grid, modality, (*scan.notes, *notes), scan.series)
 
 
 def source_of_volume(path: Path, volume: Volume) -> Source:

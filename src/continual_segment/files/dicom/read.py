@@ -17,9 +17,16 @@ from pydicom import Dataset
 from continual_segment.errors import ScanError
 from continual_segment.files.dicom.headers import BROKEN, numbers, text
 from continual_segment.files.dicom.series import Frame, Series, choose_series, without_files, without_frames
-from continual_segment.files.grids import LPS_TO_RAS, as_hounsfield, check_affine, check_size, to_canonical
+from continual_segment.files.grids import (
+    LPS_TO_RAS,
+    as_hounsfield,
+    canonical_grid,
+    check_affine,
+    check_size,
+    to_canonical,
+)
 from continual_segment.files.stack import AIR_HU, SAME_PLACE_MM, Stack, straighten
-from continual_segment.volume import Volume
+from continual_segment.volume import Grid, Volume
 
 PLAUSIBLE_HU = (-1000.0, 3071.0)
 """A padding value that means a tissue is not believed."""
@@ -33,6 +40,8 @@ class DicomScan:
     """A scan and the slices it was made of."""
 
     volume: Volume
+    grid: Grid
+    """The volume's own, with pixels of the scan's size where those were cut finer."""
     series: Series
     notes: tuple[str, ...]
     """What was changed on the way, in sentences."""
@@ -57,7 +66,15 @@ def read_series(path: Path, wanted: str | None = None, force: bool = False) -> D
     check_affine(path, affine)
     voxels, grid = to_canonical(stack.voxels.transpose(2, 1, 0), affine)
     volume = Volume(as_hounsfield(voxels), grid)
-    return DicomScan(volume, without_files(series), (*notes, *changes))
+    return DicomScan(volume, grid_of_pixels(stack, affine), without_files(series), (*notes, *changes))
+
+
+def grid_of_pixels(stack: Stack, affine: np.ndarray) -> Grid:
+    """Of an even stack, with as many pixels as the scan has in its place."""
+    slices, rows, columns = stack.voxels.shape
+    shape = slices, rows // stack.finer[0], columns // stack.finer[1]
+    whole = Grid((slices, rows, columns), affine).with_shape(shape)
+    return canonical_grid(shape[::-1], whole.affine)
 
 
 def stack_of(series: Series, slices: np.ndarray) -> Stack:
