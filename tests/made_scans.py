@@ -110,7 +110,7 @@ GEOMETRIES = {
     "one-cosine-negated": turned([-1, 0, 0], [0, 1, 0], [0, 0, 3.1]),
     "oblique": turned([0.96, 0.28, 0], [-0.28, 0.96, 0], [0, 0, 3.1]),
     "tilted": tilted(18.0),
-    "tilted-back": tilted(-12.0),
+    "tilted-back": tilted(-5.0),
 }
 
 

@@ -32,7 +32,8 @@ from made_scans import (
 )
 
 from continual_segment.errors import ScanError
-from continual_segment.files import read_scan, read_source
+from continual_segment.files import read_scan, read_source, stack
+from continual_segment.files.dicom.planes import planes
 from continual_segment.organs import find_organ
 
 REAL = Path(__file__).parents[3] / "shared" / "data" / "dicom"
@@ -40,15 +41,6 @@ IDS = {name: find_organ(name).id for name in CENTRES_MM}
 needs_real_data = pytest.mark.skipif(
     not REAL.is_dir(), reason=f"the real DICOM series are not on this machine ({REAL})"
 )
-CASES = [
-    (kind, name)
-    for kind in WRITERS
-    for name, made in GEOMETRIES.items()
-    if not (is_sheared(made) and kind in ("nrrd", "mha"))  # ITK cannot write a shear
-    and not (kind == "zip" and name != "tilted")  # the same files as in a folder
-]
-
-
 def assert_balls_lie_where_they_are(source, tolerance_voxels=0.1):
     labels = ball_labels(source.volume.voxels, source.volume.grid, IDS)
     for name, truth in CENTRES_MM.items():
@@ -57,7 +49,8 @@ def assert_balls_lie_where_they_are(source, tolerance_voxels=0.1):
         assert np.abs(np.linalg.inv(affine[:3, :3]) @ away_mm).max() < tolerance_voxels, name
 
 
-@pytest.mark.parametrize(("kind", "geometry"), CASES)
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("kind", WRITERS)
 def test_every_kind_of_file_puts_organs_where_they_are_in_the_patient(kind, geometry, tmp_path):
     made = GEOMETRIES[geometry]
     source = read_source(WRITERS[kind](tmp_path, made))
@@ -74,6 +67,32 @@ def test_a_tilt_is_taken_out_and_told(degrees, tmp_path):
     assert f"tilted by {abs(degrees):.1f} degrees" in source.notes[0]
     assert source.volume.voxels.shape[0] == 26
     assert source.volume.voxels.max() > LEVEL
+
+
+@pytest.mark.parametrize("degrees", [2.0, -5.0, 25.0])
+def test_labels_go_back_to_tilted_slices_within_a_tenth_of_a_voxel(degrees, tmp_path):
+    made = tilted(degrees)
+    write_series(tmp_path, made)
+    source = read_source(tmp_path)
+    assert source.grid.spacing_mm[1:] == pytest.approx(made.pixel_mm)  # label maps have the scan's pixels
+    assert read_scan(tmp_path).grid.same_place(source.grid)
+    found = planes(ball_labels(source.volume.voxels, source.volume.grid, IDS), source.series)
+    slices = [plane for _, plane in sorted(zip(source.series.frames, found, strict=True), key=height)]
+    for name, truth in CENTRES_MM.items():
+        away_mm = centroid(np.stack(slices) == IDS[name], made.affine) - truth
+        assert np.abs(np.linalg.inv(made.affine[:3, :3]) @ away_mm).max() < 0.1, name
+
+
+def height(pair):
+    return pair[0].position_mm[2]
+
+
+def test_a_very_large_tilted_scan_is_cut_less_finely(monkeypatch, tmp_path):
+    monkeypatch.setattr(stack, "MOST_VOXELS", 26 * 60 * 50 * 3)
+    write_series(tmp_path, tilted(18.0))
+    source = read_source(tmp_path)
+    assert source.volume.grid.shape[1] == 3 * source.grid.shape[1]
+    assert_balls_lie_where_they_are(source)
 
 
 def test_labels_of_a_sheared_nifti_go_back_to_its_own_grid(tmp_path):
