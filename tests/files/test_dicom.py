@@ -41,6 +41,8 @@ IDS = {name: find_organ(name).id for name in CENTRES_MM}
 needs_real_data = pytest.mark.skipif(
     not REAL.is_dir(), reason=f"the real DICOM series are not on this machine ({REAL})"
 )
+
+
 def assert_balls_lie_where_they_are(source, tolerance_voxels=0.1):
     labels = ball_labels(source.volume.voxels, source.volume.grid, IDS)
     for name, truth in CENTRES_MM.items():

@@ -27,11 +27,11 @@ MOST_MISSING = 3
 """In one place; more are not made up."""
 SAME_PLACE_MM = 0.01
 FINER = (5, 3, 1)
-"""Parts that pixels of tilted slices are cut into where these are moved. Labels go back to the slices as whole
+"""Parts that pixels of tilted slices are cut into, across the tilt. Labels go back to the slices as whole
 voxels: with pixels as they were, all of a slice would be off by up to half a pixel, now by a tenth. Odd, so
-that a part has its middle where the pixel has it."""
+that the middle part lies where the pixel does."""
 MOST_VOXELS = 2**28
-"""Up to which pixels are cut so."""
+"""Of the box that comes of it; where it would have more, pixels are cut into fewer parts."""
 
 
 @dataclass(frozen=True, eq=False)
