@@ -174,6 +174,14 @@ def test_a_search_ends_with_a_trained_decoder_of_its_plan(phantom_step):
     assert searched.seconds > 0
 
 
+def test_training_the_found_decoder_longer_does_not_ask_for_another_search(phantom_step):
+    short = SearchConfig(iterations_share=0.5, retrain_share=0.5)
+    plan = search_kernels(phantom_step, short)[0].plan
+    written = (phantom_step.run / "search" / "checkpoint.pt").stat().st_mtime_ns
+    assert search_kernels(phantom_step, replace(short, retrain_share=2.0))[0].plan == plan
+    assert (phantom_step.run / "search" / "checkpoint.pt").stat().st_mtime_ns == written
+
+
 def test_lengths_are_shares_of_the_first_training(phantom_step):
     search = SearchConfig(iterations_share=0.5, retrain_share=2.0)
     _, rows = search_kernels(phantom_step, search)

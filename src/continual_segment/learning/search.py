@@ -212,13 +212,14 @@ def search_kernels(step: FrozenStep, search: SearchConfig) -> tuple[MixedDecoder
             lambda images: mixed(step.features(images)), looked_at, count, mixed.organs, config.device
         )
 
+    asked = replace(search, retrain_share=SearchConfig.retrain_share)  # what comes after decides nothing here
     rows = train(
         mixed,
         loss_of,
         search_batches(step.source, split, config, search),
         config,
         step.run / "search",
-        step.signature(config, search=asdict(search), network=asdict(mixed.network)),
+        step.signature(config, search=asdict(asked), network=asdict(mixed.network)),
         validate=validate if count else None,
         title=f"searching {step.name}",
         make_update=lambda _, loss, settings: SearchUpdate(
