@@ -20,6 +20,7 @@ from continual_segment.networks import Decoder
 from continual_segment.training.loss import precise
 
 OverlapForm = Literal["merged", "literal"]
+NewLogits = Literal["joined", "sum"]
 
 
 def joined(logits: Tensor, background: Sequence[int], kept: Sequence[int]) -> Tensor:
@@ -31,6 +32,17 @@ def joined(logits: Tensor, background: Sequence[int], kept: Sequence[int]) -> Te
 def labelled_logits(logits: Tensor, classes: StepClasses) -> Tensor:
     """The student's logits as the dataset sees them: its labels, and background for all else."""
     return joined(logits, classes.background_of_labels, classes.labelled)
+
+
+def old_logits(logits: Tensor, classes: StepClasses, new: NewLogits = "joined") -> Tensor:
+    """The student's logits in the teacher's channels: new organs go into background.
+
+    They go as probabilities do, or are added, as in the published code of PLOP and RCIL.
+    """
+    own, organs = (0, *classes.new), range(1, classes.before + 1)
+    if new == "joined":
+        return joined(logits, own, organs)
+    return torch.cat((logits[:, list(own)].sum(1, keepdim=True), logits[:, list(organs)]), dim=1)
 
 
 def distillation(

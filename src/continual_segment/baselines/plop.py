@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from continual_segment.baselines.classes import StepClasses
-from continual_segment.baselines.marginal import joined
+from continual_segment.baselines.marginal import NewLogits, old_logits
 from continual_segment.baselines.pooled import pod_distance
 from continual_segment.baselines.pseudo_labels import (
     Completed,
@@ -20,9 +19,8 @@ from continual_segment.baselines.pseudo_labels import (
     completed_loss,
     least_threshold,
 )
-from continual_segment.baselines.seen import see
+from continual_segment.baselines.seen import Seen, see_inner
 from continual_segment.baselines.step import Keeps, Learner, LearningStep
-from continual_segment.networks.segmentation_network import Taps
 from continual_segment.training.loss import over_outputs, shrink_labels
 
 
@@ -42,7 +40,7 @@ class PLOP:
     """Of logits; the paper names none, so in the original's proportion to that of features."""
     scales: tuple[int, ...] = (1, 2, 4)
     """Parts into which every axis is cut."""
-    logit_background: Literal["joined", "sum"] = "joined"
+    logit_background: NewLogits = "joined"
     """How logits of new classes go into the old background: as probabilities do, or added as in the code."""
     least_threshold: float = 0.001
     """Entropy below which a vote is always accepted."""
@@ -57,10 +55,9 @@ class PLOP:
     def begin(self, step: LearningStep) -> Learner:
         student, classes, train = step.grown_network(), step.classes, step.train
         thresholds = self.thresholds(step)
-        ours, theirs = Taps(student), Taps(step.previous)
 
         def loss(images: Tensor, labels: Tensor) -> Tensor:
-            seen = see(student, step.previous, images)
+            seen = see_inner(student, step.previous, images)
             completed = complete(labels, seen.taught[0], classes, thresholds)
             learned = over_outputs(
                 seen.outputs,
@@ -68,7 +65,7 @@ class PLOP:
                     output, shrunk(completed, output), classes, train.dice_over, train.balance, self.mean_over
                 ),
             )
-            return learned + self.pod(ours.take(), theirs.take(), seen.outputs[0], seen.taught[0], classes)
+            return learned + self.pod(seen, classes)
 
         return Learner(student, classes.organs, loss)
 
@@ -83,32 +80,12 @@ class PLOP:
         least = least_threshold(self.least_threshold, step.classes, self.entropy)
         return found.medians().clamp_min(least)
 
-    def pod(
-        self,
-        ours: Sequence[Tensor],
-        theirs: Sequence[Tensor],
-        logits: Tensor,
-        taught: Tensor,
-        classes: StepClasses,
-    ) -> Tensor:
+    def pod(self, seen: Seen, classes: StepClasses) -> Tensor:
         """Mean over layers of the weighted distances."""
-        old = old_logits(logits, classes, self.logit_background)
-        distances = [
-            self.pod_factor * pod_distance(a, b, self.scales) for a, b in zip(ours, theirs, strict=True)
-        ]
-        distances.append(self.logit_factor * pod_distance(old, taught, self.scales))
+        distances = [self.pod_factor * pod_distance(*pair, self.scales) for pair in seen.inner]
+        old = old_logits(seen.outputs[0], classes, self.logit_background)
+        distances.append(self.logit_factor * pod_distance(old, seen.taught[0], self.scales))
         return classes.class_ratio * torch.stack(distances).mean()
-
-
-def old_logits(
-    logits: Tensor, classes: StepClasses, background: Literal["joined", "sum"] = "joined"
-) -> Tensor:
-    """The student's logits in the teacher's channels: new organs go into background."""
-    own = (0, *classes.new)
-    organs = range(1, classes.before + 1)
-    if background == "joined":
-        return joined(logits, own, organs)
-    return torch.cat((logits[:, list(own)].sum(1, keepdim=True), logits[:, list(organs)]), dim=1)
 
 
 def shrunk(completed: Completed, output: Tensor) -> Completed:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import ClassVar, Literal
 
@@ -11,15 +12,16 @@ import torch
 from torch import Tensor
 
 from continual_segment.baselines.classes import StepClasses
+from continual_segment.baselines.marginal import old_logits
 from continual_segment.baselines.mib import MiB
-from continual_segment.baselines.plop import old_logits
 from continual_segment.baselines.pooled import channel_distance, cube_distance
-from continual_segment.baselines.seen import see
+from continual_segment.baselines.seen import Seen, see_inner
 from continual_segment.baselines.step import Keeps, Learner, LearningStep, Memory
 from continual_segment.networks.blocks import ConvBlock
-from continual_segment.networks.segmentation_network import SegmentationNetwork, Taps
+from continual_segment.networks.segmentation_network import SegmentationNetwork
 from continual_segment.networks.two_branch_conv import TwoBranchConv
 
+Pair = tuple[Tensor, Tensor]
 REFERENCE_VOXELS = 32 * 32
 """Of the two-dimensional features for which the factors were made."""
 
@@ -54,13 +56,11 @@ class RCIL:
         if self.boundary == "keep" and step.memory:
             for name, branch in branches.items():
                 branch.load_new(step.memory[f"{name}.weight"], step.memory[f"{name}.bias"])
-        ours, theirs = Taps(student), Taps(step.previous)
         mib = MiB(kd_weight=self.kd_weight)
 
         def loss(images: Tensor, labels: Tensor) -> Tensor:
-            seen = see(student, step.previous, images)
-            learned = mib.loss(seen, labels, classes, step.train)
-            return learned + self.cubes(ours.take(), theirs.take(), seen.outputs[0], seen.taught[0], classes)
+            seen = see_inner(student, step.previous, images)
+            return mib.loss(seen, labels, classes, step.train) + self.cubes(seen, classes)
 
         def finish() -> Memory:
             kept = {} if self.boundary == "copy" else new_branches(branches)
@@ -69,23 +69,24 @@ class RCIL:
 
         return Learner(student, classes.organs, loss, finish=finish)
 
-    def cubes(
-        self,
-        ours: Sequence[Tensor],
-        theirs: Sequence[Tensor],
-        logits: Tensor,
-        taught: Tensor,
-        classes: StepClasses,
-    ) -> Tensor:
-        """Mean over layers of the pooled distances in space, and of those in channels, logits left out."""
-        pairs = list(zip(ours, theirs, strict=True))
-        in_space = [self._spatial(a, b, self.cube_factor) for a, b in pairs]
-        in_space.append(self._spatial(old_logits(logits, classes), taught, self.logit_factor))
-        in_channels = [self.cube_factor * scale_of(a) * channel_distance(a, b) for a, b in pairs]
-        return classes.class_ratio * (torch.stack(in_space).mean() + torch.stack(in_channels).mean())
+    def cubes(self, seen: Seen, classes: StepClasses) -> Tensor:
+        """Mean over layers of the pooled distances in space, and of those in channels, logits left out.
 
-    def _spatial(self, ours: Tensor, theirs: Tensor, factor: float) -> Tensor:
-        return factor * scale_of(ours) * cube_distance(ours, theirs, self.windows)
+        The last layer of either has the logits' factor: so does the published code.
+        """
+        logits = (old_logits(seen.outputs[0], classes), seen.taught[0])
+        in_space = self.weighted([*seen.inner, logits], partial(cube_distance, shares=self.windows))
+        in_channels = self.weighted(seen.inner, channel_distance)
+        return classes.class_ratio * (in_space + in_channels)
+
+    def weighted(self, pairs: Sequence[Pair], distance: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """Mean over layers of a distance, in the size it would have in the original."""
+        factors = [self.cube_factor] * (len(pairs) - 1) + [self.logit_factor]
+        distances = [
+            factor * scale_of(ours) * distance(ours, theirs)
+            for factor, (ours, theirs) in zip(factors, pairs, strict=True)
+        ]
+        return torch.stack(distances).mean()
 
 
 def scale_of(features: Tensor) -> float:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from continual_segment.networks.segmentation_network import SegmentationNetwork
+from continual_segment.networks.segmentation_network import SegmentationNetwork, tapped
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +21,10 @@ class Seen:
     """Logits of the student, finest first."""
     taught: Sequence[Tensor]
     """Logits of the teacher."""
+
+    inner: Sequence[tuple[Tensor, Tensor]] = ()
+    """Features of student and teacher before the last activation of every encoder stage and decoder block;
+    none unless asked for."""
 
     @property
     def pairs(self) -> list[tuple[Tensor, Tensor]]:
@@ -36,3 +40,10 @@ def see(
     with torch.no_grad():
         taught = teacher.decoder.forward_supervised(features if one_encoder else teacher.encoder(images))
     return Seen(features, student.decoder.forward_supervised(features), taught)
+
+
+def see_inner(student: SegmentationNetwork, teacher: SegmentationNetwork, images: Tensor) -> Seen:
+    """Run both and catch their inner features on the way."""
+    with tapped(student) as ours, tapped(teacher) as theirs:
+        seen = see(student, teacher, images)
+    return replace(seen, inner=list(zip(ours, theirs, strict=True)))

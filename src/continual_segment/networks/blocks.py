@@ -42,6 +42,12 @@ class ConvStack(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.convs(x)
 
+    @property
+    def last_norm(self) -> nn.Module:
+        last = self.convs[-1]
+        assert isinstance(last, ConvBlock)
+        return last.norm
+
 
 def initialise(module: nn.Module) -> None:
     """He initialisation for leaky ReLU, zero biases; for `nn.Module.apply`."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from continual_segment.networks.blocks import ConvBlock, ConvStack
+from continual_segment.networks.blocks import ConvStack
 from continual_segment.networks.decoder import Decoder
 from continual_segment.networks.general_encoder import GeneralEncoder
 
@@ -30,24 +32,21 @@ class SegmentationNetwork(nn.Module):
         return copy.deepcopy(self).train().requires_grad_(True)
 
 
-class Taps:
-    """Catches what leaves the last norm of every encoder stage and decoder block, before its activation."""
+@contextmanager
+def tapped(network: SegmentationNetwork) -> Iterator[list[Tensor]]:
+    """Within it, a pass leaves here what comes out of the last norm of every encoder stage and decoder block.
 
-    def __init__(self, network: SegmentationNetwork) -> None:
-        self.caught: dict[int, Tensor] = {}
-        stacks = [module for module in network.modules() if isinstance(module, ConvStack)]
-        for number, stack in enumerate(stacks):
-            last = stack.convs[-1]
-            assert isinstance(last, ConvBlock)
-            last.norm.register_forward_hook(self._catcher(number))
+    Encoder stages come first, both from their first layer on; the activation has not been applied yet.
+    """
+    caught: list[Tensor] = []
 
-    def _catcher(self, number: int):  # type: ignore[no-untyped-def]
-        def catch(module: nn.Module, inputs: object, output: Tensor) -> None:
-            self.caught[number] = output.clone()  # the activation works in place
+    def catch(module: nn.Module, inputs: object, output: Tensor) -> None:
+        caught.append(output.clone())  # the activation works in place
 
-        return catch
-
-    def take(self) -> list[Tensor]:
-        """What the last pass left, encoder stages first; kept no longer than that."""
-        found, self.caught = self.caught, {}
-        return [found[number] for number in sorted(found)]
+    stacks = [module for module in network.modules() if isinstance(module, ConvStack)]
+    hooks = [stack.last_norm.register_forward_hook(catch) for stack in stacks]
+    try:
+        yield caught
+    finally:
+        for hook in hooks:  # a copy of the network would catch, and keep, its own passes too
+            hook.remove()
