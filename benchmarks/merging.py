@@ -37,8 +37,8 @@ from continual_segment.segmentation.merge import RULES, Merge, only
 from continual_segment.segmentation.nested import Nesting, merge
 from continual_segment.volume import LabelMap
 
-ABLATED = ("consensus", "background-aware")
-"""Rules whose ingredients are taken away one by one."""
+ABLATED = "consensus"
+"""The rule whose ingredients are taken away one by one."""
 SPLITS = ("validation", "test")
 
 
@@ -116,35 +116,29 @@ def rules(segmenter: Segmenter) -> dict[str, Merge]:
     """Every way to merge that is compared, by name."""
     nesting = segmenter.nesting
     whole: dict[str, Merge] = {name: partial(merge, rule, nesting=nesting) for name, rule in RULES.items()}
-    for name in ABLATED:
-        rule = RULES[name]
-        whole[f"{name}, no body part"] = partial(merge, blind(rule, "body_part"), nesting=nesting)
-        whole[f"{name}, no anomaly"] = partial(merge, blind(rule, "anomaly"), nesting=nesting)
-        whole[f"{name}, not nested"] = partial(merge, rule, nesting=Nesting({}))
-        whole[f"{name}, paper's P"] = partial(merge, by_distribution(rule), nesting=nesting)
+    rule = RULES[ABLATED]
+    whole[f"{ABLATED}, no body part"] = partial(merge, without_body_part(rule), nesting=nesting)
+    whole[f"{ABLATED}, no awareness"] = partial(
+        merge, with_voices(rule, anomaly_aware=False), nesting=nesting
+    )
+    whole[f"{ABLATED}, not nested"] = partial(merge, rule, nesting=Nesting({}))
     return whole | {f"only {pack.voice.name}": only(pack.voice.name) for pack in segmenter.packs}
 
 
-def blind(rule: Merge, to: str) -> Merge:
-    """The rule without one thing it knows."""
-
-    def blinded(answers: Sequence[Answer], around: Surroundings) -> Decision:
-        return rule(answers, replace(around, **{to: None}))
-
-    return blinded
-
-
-def by_distribution(rule: Merge) -> Merge:
-    """The rule with the paper's distribution, 1 in the best part, in place of coverage."""
+def without_body_part(rule: Merge) -> Merge:
+    """The rule where nobody knows in which part of the body a slice lies."""
 
     def changed(answers: Sequence[Answer], around: Surroundings) -> Decision:
-        return rule(
-            [
-                replace(answer, voice=replace(answer.voice, coverage=answer.voice.distribution))
-                for answer in answers
-            ],
-            around,
-        )
+        return rule(answers, replace(around, body_part=None))
+
+    return changed
+
+
+def with_voices(rule: Merge, **settings: Any) -> Merge:
+    """The rule with packs that say something else of themselves."""
+
+    def changed(answers: Sequence[Answer], around: Surroundings) -> Decision:
+        return rule([replace(answer, voice=replace(answer.voice, **settings)) for answer in answers], around)
 
     return changed
 

@@ -225,6 +225,21 @@ def test_background_competes_with_what_packs_agree_on():
     assert organs("background-aware", half, where=around(HEAD)) == [0]  # 0.45 against 0.55
 
 
+def test_packs_that_know_an_organ_vote_on_it():
+    seeing, blind = pack([{LIVER: 0.9}], name="a"), pack([{LIVER: 0.3}], name="b")
+    assert decide("consensus", seeing, blind)[0][:2] == (LIVER, pytest.approx(0.6))
+    assert organs("consensus", seeing, blind, pack([{LIVER: 0.1}], name="c")) == [0]
+    elsewhere = pack([{LIVER: 0.1}], name="c", coverage={"head_neck": 1.0})
+    assert organs("consensus", seeing, blind, elsewhere, where=around(CHEST)) == [LIVER]
+
+
+def test_in_a_vote_the_pack_that_knows_the_disease_speaks_for_all_where_it_covers():
+    others = [pack([{ESOPHAGUS: 0.4}, {ESOPHAGUS: 0.9}], name=name, coverage=EVERYWHERE) for name in "ab"]
+    aware = pack([{ESOPHAGUS: 0.7}, {ESOPHAGUS: 0.2}], name="c", coverage={"chest": 1.0}, aware=True)
+    assert organs("consensus", *others, aware, where=around(CHEST)) == [ESOPHAGUS, 0]
+    assert organs("consensus", *others, aware, where=around(HEAD)) == [0, ESOPHAGUS]
+
+
 def test_one_pack_can_be_heard_alone():
     packs = (pack([{LIVER: 0.9}, {}], name="a"), pack([{LUNG: 0.6}, {LUNG: 0.3}], name="b"))
     found = only("b")(packs, NOWHERE)

@@ -107,26 +107,36 @@ def background_aware(answers: Sequence[Answer], around: Surroundings) -> Decisio
 
 
 def consensus(answers: Sequence[Answer], around: Surroundings) -> Decision:
-    """All packs that know an organ vote on it, each as far as it is trusted; against it stands background.
+    """All packs that know an organ vote on it, as far as they cover this part; against it stands background.
 
-    The organ has the mean of p over its owners, weighted with r = P (1 - e o) as in `background_aware`. It is
-    seen where that is more than their mean of background, and one of them is trusted to a half. A pack that
-    knows parts of the organ alone votes only where it sees one.
+    The organ has the mean of p over its voters, weighted with P. It is seen where that is more than their
+    mean of background, and one of them is trusted to a half. A pack that knows parts of the organ alone votes
+    only where it sees one. Where a disease-aware pack votes, it speaks for all: it has seen the healthy organ
+    and the diseased, and the others go wrong far beyond the tumour, where no map of disease warns of it.
     """
-    shared = aware_organs(answers)
     means, allowed = [], []
     for candidate in answers:
-        trust_in_all, seen, unseen, best = (torch.zeros_like(candidate.score) for _ in range(4))
-        for answer in answers:
-            distrust = around.disease(answer.voice) * torch.isin(candidate.organ, shared).float()
-            weight = around.per_slice(answer.voice.reach) * (1 - distrust) * answer.votes_on(candidate.organ)
-            trust_in_all = trust_in_all + weight
-            seen = seen + weight * answer.probability_of(candidate.organ)
-            unseen = unseen + weight * answer.background
-            best = torch.maximum(best, weight)
-        means.append(seen / trust_in_all.clamp_min(1e-6))
+        votes = voting_weights(answers, candidate.organ, around)
+        said = list(zip(answers, votes, strict=True))
+        seen = sum(weight * answer.probability_of(candidate.organ) for answer, weight in said)
+        unseen = sum(weight * answer.background for answer, weight in said)
+        total, best = torch.stack(votes).sum(dim=0), torch.stack(votes).amax(dim=0)
+        means.append(seen / total.clamp_min(1e-6))
         allowed.append(candidate.eligible & (seen > unseen) & (best >= LEAST_COVERED))
     return choose(answers, means, scores=means, allowed=allowed)
+
+
+def voting_weights(answers: Sequence[Answer], organ: Tensor, around: Surroundings) -> list[Tensor]:
+    """Of each pack on the organ of every voxel: its coverage; of the others, what the disease-aware leave."""
+    weights = [around.per_slice(answer.voice.reach) * answer.votes_on(organ).float() for answer in answers]
+    led = torch.zeros_like(weights[0])
+    for answer, weight in zip(answers, weights, strict=True):
+        if answer.voice.anomaly_aware:
+            led = torch.maximum(led, weight)
+    return [
+        weight if answer.voice.anomaly_aware else weight * (1 - led)
+        for answer, weight in zip(answers, weights, strict=True)
+    ]
 
 
 RULES: dict[MergeRule, Merge] = {
