@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import gdcm
 import numpy as np
 import pytest
 from made_scans import (
@@ -18,7 +17,6 @@ from made_scans import (
     WRITERS,
     ball_labels,
     centroid,
-    compress,
     header,
     is_sheared,
     read_header,
@@ -101,26 +99,6 @@ def test_labels_of_a_sheared_nifti_go_back_to_its_own_grid(tmp_path):
     source = read_source(write_nifti(tmp_path / "a.nii", GEOMETRIES["tilted"]))
     assert source.grid.same_place(read_scan(tmp_path / "a.nii").grid)
     assert source.volume.grid.shape[1] > source.grid.shape[1]
-
-
-SYNTAXES = [
-    "ImplicitVRLittleEndian",
-    "DeflatedExplicitVRLittleEndian",
-    "RLELossless",
-    "JPEGLosslessProcess14",
-    "JPEGLosslessProcess14_1",
-    "JPEGLSLossless",
-    "JPEG2000Lossless",
-]
-
-
-@pytest.mark.parametrize("syntax", SYNTAXES)
-def test_compressed_slices_give_the_same_voxels(syntax, tmp_path):
-    write_series(tmp_path / "plain")
-    for path in write_series(tmp_path / "packed"):
-        compress(path, getattr(gdcm.TransferSyntax, syntax))
-    assert str(read_header(path).file_meta.TransferSyntaxUID) != "1.2.840.10008.1.2.1"
-    np.testing.assert_array_equal(read_scan(tmp_path / "packed").voxels, read_scan(tmp_path / "plain").voxels)
 
 
 def test_a_missing_slice_is_interpolated_and_told(tmp_path):

@@ -15,6 +15,7 @@ import numpy as np
 from pydicom import Dataset
 
 from continual_segment.errors import ScanError
+from continual_segment.files.dicom.compression import check_compression, compression_of, loss
 from continual_segment.files.dicom.headers import BROKEN, numbers, text
 from continual_segment.files.dicom.series import Frame, Series, choose_series, without_files, without_frames
 from continual_segment.files.grids import (
@@ -66,7 +67,9 @@ def read_series(path: Path, wanted: str | None = None, force: bool = False) -> D
     check_affine(path, affine)
     voxels, grid = to_canonical(stack.voxels.transpose(2, 1, 0), affine)
     volume = Volume(as_hounsfield(voxels), grid)
-    return DicomScan(volume, grid_of_pixels(stack, affine), without_files(series), (*notes, *changes))
+    return DicomScan(
+        volume, grid_of_pixels(stack, affine), without_files(series), (*loss(first), *notes, *changes)
+    )
 
 
 def grid_of_pixels(stack: Stack, affine: np.ndarray) -> Grid:
@@ -119,6 +122,7 @@ def _pixels(frame: Frame) -> np.ndarray:
             raise ScanError(
                 f"{name}: this is a colour image; a CT slice was expected. Give the series itself."
             )
+        check_compression(name, data)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             pixels = np.asarray(data.pixel_array)
@@ -128,9 +132,8 @@ def _pixels(frame: Frame) -> np.ndarray:
 
 
 def _reason(header: Dataset, error: BaseException) -> str:
-    syntax = getattr(getattr(header, "file_meta", None), "TransferSyntaxUID", None)
     first = " ".join((str(error) or type(error).__name__).split())[:200].rstrip(".")
-    return f"{getattr(syntax, 'name', 'unknown transfer syntax')}: {first}"
+    return f"{getattr(compression_of(header), 'name', 'unknown transfer syntax')}: {first}"
 
 
 def _hounsfield(frame: Frame, pixels: np.ndarray) -> np.ndarray:
