@@ -84,7 +84,8 @@ def _in_folder(folder: Path) -> list[Path]:
     scans += [path for path in seen if path.is_dir() and _has_study(path)]
     if not scans:
         raise ScanError(
-            f"{folder}: no scan in this folder. Scans are DICOM, or end in {' or '.join(FORMATS)}."
+            f"{folder}: no scan in this folder, or none that may be read. Scans are DICOM, or end in "
+            f"{' or '.join(FORMATS)}."
         )
     return scans
 

@@ -71,10 +71,14 @@ def gone(name: str) -> DicomFile:
 def is_dicom(path: Path) -> bool:
     """Whether a file starts as DICOM files do or, from old machines without that start, is named so."""
     try:
-        with path.open("rb") as file:
-            return _looks_like_dicom(path.name, file.read(MAGIC_AT + 4))
+        return _starts_as_dicom(path)
     except OSError:
         return False
+
+
+def _starts_as_dicom(path: Path) -> bool:
+    with path.open("rb") as file:
+        return _looks_like_dicom(path.name, file.read(MAGIC_AT + 4))
 
 
 def study_of(folder: Path) -> str | None:
@@ -95,8 +99,13 @@ def _looks_like_dicom(name: str, head: bytes) -> bool:
 def dicom_files(path: Path) -> list[DicomFile]:
     """Every DICOM file at or below a path, which may be a file, a folder or a zip."""
     if path.is_dir():
-        below = sorted(each for each in path.rglob("*") if each.is_file())
-        return [file_at(each) for each in below if is_dicom(each)]
+        try:
+            below = sorted(each for each in path.rglob("*") if each.is_file())
+            return [file_at(each) for each in below if _starts_as_dicom(each)]
+        except OSError as error:  # left out, a slice would be missing without a word
+            raise ScanError(
+                f"{error.filename}: {error.strerror}. Make all of the folder readable."
+            ) from error
     if zipfile.is_zipfile(path):
         return list(_zipped(path))
     return [file_at(path)] if is_dicom(path) else []
