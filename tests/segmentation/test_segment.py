@@ -18,7 +18,7 @@ from continual_segment.organs import BODY_PARTS, UNKNOWN_PART, find_organ
 from continual_segment.phantom import write_phantom
 from continual_segment.segmentation import SegmentConfig, Segmenter
 from continual_segment.segmentation.answers import Voice
-from continual_segment.segmentation.merge import highest_probability, only
+from continual_segment.segmentation.merge import only
 from continual_segment.segmentation.nested import Nesting
 from continual_segment.segmentation.slabs import Known
 from continual_segment.volume import Grid, Volume
@@ -190,7 +190,8 @@ def test_an_overlap_that_cannot_be_is_refused():
 
 def test_one_pass_of_the_networks_serves_several_rules(model, scan, everything):
     rules = [only(name) for name in model.pack_names]
-    *alone, merged = Segmenter(model, config=QUIET).by_rules(scan, [*rules, highest_probability])
+    segmenter = Segmenter(model, config=QUIET)
+    *alone, merged = segmenter.by_rules(scan, [*rules, segmenter.rule])
     np.testing.assert_array_equal(merged[0].voxels, everything[0].voxels)
     for name, (labels, scores) in zip(model.pack_names, alone, strict=True):
         expected, sure = Segmenter(model, packs=[name], config=QUIET)(scan)
@@ -202,10 +203,10 @@ def test_the_reasons_are_written_beside_the_labels(
     scan_path, shared_model_folder, model, tmp_path, everything
 ):
     target = tmp_path / "x.nii.gz"
-    command = f"segment {scan_path} -m {shared_model_folder} -o {target} --explain --merge monotone"
+    command = f"segment {scan_path} -m {shared_model_folder} -o {target} --explain"
     assert main(command.split()) == 0
     labels, packs = read_labels(target), read_labels(tmp_path / "packs" / "x.nii.gz")
-    np.testing.assert_array_equal(labels.voxels, everything[0].voxels)  # nothing known: the same rule
+    np.testing.assert_array_equal(labels.voxels, everything[0].voxels)
     assert packs.names == {1: "chest", 2: "totalseg"}
     np.testing.assert_array_equal(packs.voxels > 0, labels.voxels > 0)
     for number, name in packs.names.items():
@@ -214,7 +215,7 @@ def test_the_reasons_are_written_beside_the_labels(
     scores = read_scan(tmp_path / "scores" / "x.nii.gz")
     np.testing.assert_allclose(scores.voxels, everything[1].voxels, atol=1e-3)
     quality = json.loads((tmp_path / "quality" / "x.json").read_text())
-    assert quality["rule"] == "monotone"
+    assert quality["rule"] == "consensus"
     assert {row["organ"] for row in quality["organs"]} == {
         labels.names[i] for i in np.unique(labels.voxels[labels.voxels > 0])
     }

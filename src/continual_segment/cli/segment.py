@@ -101,7 +101,7 @@ def add_merging(parser: argparse.ArgumentParser) -> None:
         "--merge",
         metavar="RULE",
         help="who wins a voxel that several packs claim: probability, ensemble, literal, restated, monotone, "
-        "threshold, background-aware or consensus (default: probability)",
+        "threshold, background-aware or consensus (default: consensus)",
     )
     group.add_argument(
         "--nested",

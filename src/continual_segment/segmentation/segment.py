@@ -44,7 +44,7 @@ from continual_segment.volume import Grid, LabelMap, Volume
 class SegmentConfig:
     """How scans are cut, how packs are merged, and where all of it is computed."""
 
-    merge: MergeRule = "probability"
+    merge: MergeRule = "consensus"
     """Who wins a voxel that several packs claim; segmentation/merge.py explains the rules."""
     nested: bool = True
     """Whether an organ and its parts, such as the aorta and its arch, share voxels instead of competing."""
