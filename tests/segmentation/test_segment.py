@@ -183,6 +183,11 @@ def test_nothing_to_segment_gets_a_sentence(model, tmp_path):
         segment(tmp_path / "empty", model, tmp_path / "out")
 
 
+def test_a_misspelt_organ_is_answered_with_the_likely_one(model):
+    with pytest.raises(ModelError, match=r"does not know esophagos\. Did you mean esophagus\? It knows"):
+        Segmenter(model, organs=["esophagos"])
+
+
 def test_an_overlap_that_cannot_be_is_refused():
     with pytest.raises(ValueError, match="overlap is a share from 0 to below 1, not 1"):
         SegmentConfig(overlap=1)

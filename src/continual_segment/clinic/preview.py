@@ -16,8 +16,8 @@ from continual_segment.files.label_table import label_colour
 from continual_segment.organs import find_organ
 from continual_segment.volume import LabelMap, Volume
 
-VIEWS = {"from the front": 1, "from the left": 2}
-"""Title -> the axis of (z, y, x) that is looked along."""
+VIEWS = {"from the front": (1, "R", "L"), "from the left": (2, "A", "P")}
+"""Title -> the axis of (z, y, x) that is looked along, and what is at the picture's left and right."""
 WINDOW_HU = (-200.0, 400.0)
 MOST_NAMES = 45
 NAMES_IN_A_COLUMN = 23
@@ -33,12 +33,14 @@ def preview(scan: Volume, labels: LabelMap) -> bytes:
     size = (x + y) / scale + 1.7 * columns, max(z / scale, LEAST_HEIGHT_INCHES)
     figure = Figure(figsize=size, layout="constrained", facecolor="black")
     axes = figure.subplots(1, 2, width_ratios=(x, y))
-    for axes_, (title, axis) in zip(axes, VIEWS.items(), strict=True):
+    for axes_, (title, (axis, *sides_seen)) in zip(axes, VIEWS.items(), strict=True):
         sides = {1: scan.grid.spacing_mm[2], 2: scan.grid.spacing_mm[1]}
         aspect = scan.grid.spacing_mm[0] / sides[axis]
         axes_.imshow(seen(_projection(scan, axis)), "gray", vmin=0, vmax=1, aspect=aspect)
         axes_.imshow(seen(first_organs(labels, axis)), aspect=aspect, interpolation="nearest")
         axes_.set_title(title, color="white", fontsize=9)
+        for place, letter in zip((0.02, 0.98), sides_seen, strict=True):
+            axes_.text(place, 0.5, letter, color="white", ha="center", transform=axes_.transAxes)
         axes_.set_axis_off()
     patches = [Patch(color=_colour(name), label=name) for name in names]
     if patches:

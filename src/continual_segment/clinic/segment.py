@@ -80,7 +80,7 @@ def names_file(output: Path, outputs: OutputConfig) -> bool:
     if outputs.formats != (by_name,) and not (output.suffix == ".dcm" and len(outputs.formats) == 1):
         raise ConfigError(
             f"{output}: the name is that of a {by_name} file, but {', '.join(outputs.formats)} was asked "
-            "for. Name a folder, or choose the format with -ot."
+            f"for. Name a folder, or ask for -ot {by_name}."
         )
     return True
 

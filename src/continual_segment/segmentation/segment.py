@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -256,5 +257,9 @@ def wanted_organs(folder: Path, packs: Sequence[OrganPack], names: Sequence[str]
     if not wanted:
         raise ModelError(f"No organ was asked for. {folder} knows {', '.join(sorted(known))}.")
     if unknown := [given for name, given in wanted.items() if name not in known]:
-        raise ModelError(f"{folder} does not know {', '.join(unknown)}. It knows {', '.join(sorted(known))}.")
+        near = {match for given in unknown for match in get_close_matches(canonical_name(given), known, 2)}
+        hint = f"Did you mean {' or '.join(sorted(near))}? " if near else ""
+        raise ModelError(
+            f"{folder} does not know {', '.join(unknown)}. {hint}It knows {', '.join(sorted(known))}."
+        )
     return sorted((known[name] for name in wanted), key=lambda organ: organ.id)
