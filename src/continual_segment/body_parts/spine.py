@@ -56,7 +56,7 @@ STAND_INS: dict[str, tuple[str, float]] = {
 STAND_IN_REACH_MM = 60.0
 """How far beyond such organs heights are still told."""
 LEAST_RULER_MM = 100.0
-"""Heights an organ's end apart say little about those of the next body part."""
+"""Shorter ones do not tell how tall a patient is."""
 
 
 @dataclass(frozen=True)
