@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +38,9 @@ def organ_counts(organs: int, packs: int) -> list[int]:
 
 
 def kernels(plan: str, blocks: int) -> tuple[str, ...]:
-    """Kernels of a decoder's blocks, deepest first: one name for all, or names with commas between."""
-    names = tuple(plan.split(","))
-    return names if len(names) == blocks else names * blocks
+    """Kernels of a decoder's blocks, deepest first; fewer names than blocks are spread over them."""
+    names = plan.split(",")
+    return tuple(names[number * len(names) // blocks] for number in range(blocks))
 
 
 def make_model(
@@ -48,9 +50,9 @@ def make_model(
     packs: int,
     window: tuple[int, int, int],
     spacing_mm: tuple[float, float, float],
-    plan: str = "nnunet",
+    plans: Sequence[str] = ("nnunet",),
 ) -> Path:
-    """A model folder; `plan` as `kernels` takes it."""
+    """A model folder; `plans` of its packs, or one for all, as `kernels` takes them."""
     import torch
 
     from continual_segment.data.prepared import PrepareConfig
@@ -64,9 +66,9 @@ def make_model(
     prepare = PrepareConfig(spacing_mm)
     encoder = GeneralEncoder(config).freeze()
     fingerprint = encoder_fingerprint(encoder, prepare)
-    shape = DecoderPlan(kernels(plan, len(config.features) - 1))  # type: ignore[arg-type]
     made, first = [], 0
-    for number, count in enumerate(organ_counts(organs, packs)):
+    for number, (count, plan) in enumerate(zip(organ_counts(organs, packs), cycle(plans), strict=False)):
+        shape = DecoderPlan(kernels(plan, len(config.features) - 1))  # type: ignore[arg-type]
         named = tuple(find_organ(f"made_up_{first + i}") for i in range(count))
         decoder = Decoder(config, shape, count).eval()
         decoder.head.weight.data *= 4  # labels that differ from voxel to voxel little, but do

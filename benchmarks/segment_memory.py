@@ -58,7 +58,7 @@ def one(folder: Path, slices: int, organs: int, packs: int, args: argparse.Names
     if not scan.exists():
         make_scan(scan, (slices, args.pixels, args.pixels), (args.slice_mm, args.pixel_mm, args.pixel_mm))
     if not model.exists():
-        make_model(model, args.network, organs, packs, WINDOW, SPACING_MM, plan="projection")
+        make_model(model, args.network, organs, packs, WINDOW, SPACING_MM, plans=["projection"])
     command = [sys.executable, __file__, "--measure", scan, model, folder / "out.nii.gz", str(args.overlap)]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 

@@ -38,6 +38,12 @@ SIZES = {  # window and spacing of each network
     "paper": ((64, 128, 128), (3.0, 0.75, 0.75)),
     "laptop": ((32, 32, 48), (6.0, 6.0, 6.0)),
 }
+ONE_DECODER = (
+    "projection,projection,2d,2d,projection",
+    *("projection,projection,2d,projection,projection",) * 3,
+)
+"""Kernels of four packs of the paper's network that need 1.00 of the multiply-adds of one nnU-Net decoder.
+Search and pruning by cost reach 0.99 at laptop size: results/small_packs."""
 COVERAGE = ({}, {"chest": 1.0}, {"head_neck": 1.0}, {"chest": 1.0, "head_neck": 0.5})
 """Of the packs: the first knows the whole body."""
 
@@ -53,9 +59,12 @@ def main() -> None:
     parser.add_argument("--organs", type=int, default=143)
     parser.add_argument("--packs", type=int, choices=range(1, 5), default=4)
     parser.add_argument(
-        "--plan",
-        default="2d",
-        help="kernels of our decoders' blocks, deepest first, or one for all (default: 2d)",
+        "--plans",
+        nargs="+",
+        default=ONE_DECODER,
+        metavar="PLAN",
+        help="kernels of each pack, or of all: names for its blocks, deepest first, with commas between "
+        "(default: four decoders that need the multiply-adds of one of nnU-Net's)",
     )
     parser.add_argument("--stock-organs", type=int, default=104)
     parser.add_argument("--backends", nargs="+", default=["eager"], help="ours, each by these")
@@ -84,7 +93,7 @@ def compare(folder: Path, slices: int, args: argparse.Namespace) -> None:
         (slices, args.pixels, args.pixels),
         tuple(args.spacing_mm or (spacing[0], spacing[1] * 1.1, spacing[2] * 1.1)),  # type: ignore[arg-type]
     )
-    ours = make_model(folder / "ours", args.network, args.organs, args.packs, window, spacing, args.plan)
+    ours = make_model(folder / "ours", args.network, args.organs, args.packs, window, spacing, args.plans)
     same = make_model(folder / "same", args.network, args.stock_organs, 1, window, spacing)
     lines = make_lines(folder, scan, ours, same, args)
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in lines}

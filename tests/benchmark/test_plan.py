@@ -5,8 +5,9 @@ import pytest
 from continual_segment.baselines import METHODS
 from continual_segment.baselines.mib import MiB
 from continual_segment.benchmark.plan import ALL_METHODS, Plan, make_method, make_orders, stage_shares
+from continual_segment.benchmark.sources import raw_datasets
 from continual_segment.cli.benchmark import METHODS as NAMED
-from continual_segment.cli.benchmark import _methods
+from continual_segment.cli.benchmark import _methods, kinds_by_name
 from continual_segment.config import load_preset
 from continual_segment.errors import ConfigError
 
@@ -24,6 +25,17 @@ def test_orders_are_the_papers_or_any_by_number():
 def test_an_order_that_is_none_is_refused(wrong):
     with pytest.raises(ConfigError, match="each of the 4 datasets once"):
         make_orders(NAMES, [wrong])
+
+
+def test_diseases_of_a_users_datasets_are_named_on_the_command_line(raw_folders):
+    kinds = kinds_by_name(["chest=lung tumour", "chest=pneumonia, left = right"])
+    found = raw_datasets(list(raw_folders.values()), kinds)
+    assert found["chest"].anomalies == ("lung tumour", "pneumonia, left = right")
+    assert found["totalseg"].anomalies == ()
+    with pytest.raises(ConfigError, match="'liver', which is not among the datasets: "):
+        raw_datasets(list(raw_folders.values()), {"liver": ("tumour",)})
+    with pytest.raises(ConfigError, match="expected NAME=KIND"):
+        kinds_by_name(["tumour"])
 
 
 def test_the_command_names_every_method():

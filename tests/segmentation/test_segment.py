@@ -11,6 +11,7 @@ from continual_segment.body_parts import Regions
 from continual_segment.cli.main import main
 from continual_segment.clinic.outputs import OutputConfig
 from continual_segment.clinic.segment import segment
+from continual_segment.data.resample import resample_scan
 from continual_segment.errors import ModelError, ScanError
 from continual_segment.files import read_labels, read_scan, write_scan
 from continual_segment.model import Model
@@ -53,6 +54,30 @@ def test_the_map_lies_on_the_scans_grid_and_names_every_organ(everything, scan, 
 def test_segmenting_twice_gives_the_same(model, scan, everything):
     again, _ = Segmenter(model, config=QUIET)(scan)
     np.testing.assert_array_equal(again.voxels, everything[0].voxels)
+
+
+@pytest.mark.parametrize("finer", [1, 2])
+def test_air_around_the_body_changes_nothing_and_costs_no_window(model, finer):
+    """A body between air, and the same in a wider scan, as fine as the networks want it or finer."""
+    body = np.full((20, 48, 64), -1000, np.int16)
+    body[:, 12:36, 12:52] = np.random.default_rng(0).integers(-100, 300, (20, 24, 40))
+    segmenter, windows = Segmenter(model, config=QUIET), []
+    encode = segmenter.encode
+    segmenter.encode = lambda cuts: windows.append(len(cuts)) or encode(cuts)
+
+    def labels_and_windows(voxels):
+        grid = Grid(voxels.shape, np.diag([*model.prepare.spacing_mm[::-1], 1.0]))
+        scan = resample_scan(Volume(voxels, grid), grid.with_shape([finer * n for n in grid.shape]), np.int16)
+        windows.clear()
+        return segmenter(scan)[0].voxels, sum(windows)
+
+    labels, few = labels_and_windows(body)
+    among, as_few = labels_and_windows(np.pad(body, ((0, 0), (64, 64), (64, 64)), constant_values=-1000))
+    inside = slice(64 * finer, -64 * finer)
+    assert as_few == few
+    assert len(np.unique(labels)) > 2
+    np.testing.assert_array_equal(among[:, inside, inside], labels)
+    assert np.count_nonzero(among) == np.count_nonzero(labels)
 
 
 def test_the_order_of_packs_decides_nothing(model, scan, everything):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from continual_segment.config import ExperimentConfig
@@ -14,15 +14,26 @@ from continual_segment.phantom import DATASETS, dataset_folder, write_phantom
 from continual_segment.protocol import ProtocolDataset
 
 
-def raw_datasets(folders: Sequence[Path]) -> dict[str, ProtocolDataset]:
-    """Datasets by the names of their folders, without nnU-Net's number."""
+def raw_datasets(
+    folders: Sequence[Path], anomalies_of: Mapping[str, Sequence[str]] | None = None
+) -> dict[str, ProtocolDataset]:
+    """Datasets by the names of their folders, without nnU-Net's number.
+
+    `anomalies_of`: kinds of disease by such names; the phantoms' own are known.
+    """
+    anomalies_of = dict(anomalies_of or {})
     found: dict[str, ProtocolDataset] = {}
     for folder in folders:
         name = re.sub(r"^Dataset\d+_", "", folder.resolve().name)
         if name in found:
             raise ConfigError(f"Two of the datasets are called '{name}'. Rename one of their folders.")
-        kinds = anomalies(name) if name in DATASETS else ()
-        found[name] = ProtocolDataset(RawDataset.open(folder), kinds)
+        known = anomalies(name) if name in DATASETS else ()
+        found[name] = ProtocolDataset(RawDataset.open(folder), anomalies_of.pop(name, known))
+    if anomalies_of:
+        raise ConfigError(
+            f"An anomaly is given for '{next(iter(anomalies_of))}', which is not among the datasets: "
+            f"{', '.join(found)}."
+        )
     return found
 
 

@@ -13,6 +13,7 @@ EPILOG = """\
 examples:
   conseg benchmark --preset demo --orders A,B --out benchmark
   conseg benchmark --preset laptop --orders A --methods ours,mib,plop --datasets RAW1 RAW2 RAW3 --out mine
+  conseg benchmark --datasets Dataset001_Neck Dataset002_Larynx --anomaly Larynx='larynx tumour' --out neck
   conseg benchmark --preset demo --methods ours,mib,mib:kd_weight=100 --out benchmark
 
 methods:
@@ -52,6 +53,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         help="raw datasets in the order to be learned (default: the four phantoms, written to OUT/raw)",
     )  # fmt: skip
     parser.add_argument(
+        "--anomaly", action="append", default=[], metavar="NAME=KIND", dest="anomalies",
+        help="patients of this one of --datasets have a disease, named in your words, as with "
+        "conseg learn --anomaly; may be given again",
+    )  # fmt: skip
+    parser.add_argument(
         "--cases", type=int, default=24, metavar="N", help="patients per phantom (default: 24)"
     )
     parser.add_argument(
@@ -72,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
     config = load_preset(args.preset)
     if args.datasets:
-        datasets = raw_datasets(args.datasets)
+        datasets = raw_datasets(args.datasets, kinds_by_name(args.anomalies))
     else:
         datasets = phantom_datasets(args.out / "raw", args.cases, config, args.preset in ("tiny", "demo"))
     plan = Plan(
@@ -82,6 +88,19 @@ def run(args: argparse.Namespace) -> int:
     results = run_benchmark(args.out, plan)
     print(f"Tables and figures: {results}")
     return 0
+
+
+def kinds_by_name(anomalies: list[str]) -> dict[str, tuple[str, ...]]:
+    """Kinds of anomaly by dataset, from NAME=KIND."""
+    from continual_segment.errors import ConfigError
+
+    kinds: dict[str, tuple[str, ...]] = {}
+    for anomaly in anomalies:
+        name, _, kind = anomaly.partition("=")
+        if not name or not kind:
+            raise ConfigError(f"--anomaly {anomaly}: expected NAME=KIND, such as Larynx='larynx tumour'.")
+        kinds[name] = (*kinds.get(name, ()), kind)
+    return kinds
 
 
 def _names(text: str) -> list[str]:

@@ -35,12 +35,14 @@ class MergedScan:
     def empty(cls, shape: tuple[int, ...]) -> MergedScan:
         return cls(*(np.zeros(shape, kind) for kind in (np.uint16, np.float16, np.uint8, bool)))
 
-    def put(self, slices: slice, organ: np.ndarray, decision: Decision, contested: Tensor) -> None:
-        """Take the next slices; `organ` is what the winners are called, 0 for those not asked for."""
-        self.organ[slices] = organ
-        self.score[slices] = np.where(organ > 0, decision.score.cpu().numpy(), 0)
-        self.pack[slices] = (decision.pack + 1).cpu().numpy()
-        self.contested[slices] = contested.numpy()
+    def put(
+        self, place: tuple[slice, slice, slice], organ: np.ndarray, decision: Decision, contested: Tensor
+    ) -> None:
+        """Take the next box; `organ` is what the winners are called, 0 for those not asked for."""
+        self.organ[place] = organ
+        self.score[place] = np.where(organ > 0, decision.score.cpu().numpy(), 0)
+        self.pack[place] = (decision.pack + 1).cpu().numpy()
+        self.contested[place] = contested.numpy()
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """A prepared scan as the networks see it, some slices at a time.
 
 Hounsfield units stay as they are until a row of windows asks for its slices, so no second copy of the scan is
-ever made. A scan smaller than a window has air around it.
+ever made. A scan smaller than a window has air around it. Windows lie in the box around the body: the air
+beside it would cost time and memory, and holds no organ.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ AIR_HU = -950.0
 """Blocks of a window that are darker than this on average hold air alone."""
 AIR_BLOCK = (4, 8, 8)
 """Voxels (z, y, x) averaged, so that noise is not taken for tissue."""
+
+SLICES_AT_ONCE = 32
+Box = tuple[slice, slice]
+"""Lines and columns (y, x) of every slice."""
 
 
 class Rows:
@@ -71,6 +76,28 @@ class Rows:
         if box[0].mean() > AIR_HU:  # one slice tells of most windows that they are none
             return False
         return bool(block_means(box).max() < AIR_HU)
+
+
+def body_box(voxels: np.ndarray, window: Sequence[int]) -> Box:
+    """Lines and columns outside of which every slice is air, a window wide where the scan is."""
+    blocks = [-(-length // size) for length, size in zip(voxels.shape[1:], AIR_BLOCK[1:], strict=True)]
+    tissue = np.zeros(blocks, bool)
+    for first in range(0, len(voxels), SLICES_AT_ONCE):
+        tissue |= (block_means(voxels[first : first + SLICES_AT_ONCE]) >= AIR_HU).any(axis=0)
+    lines, columns = np.atleast_1d(tissue.any(axis=1)), np.atleast_1d(tissue.any(axis=0))
+    _, height, width = voxels.shape
+    return _reach(lines, AIR_BLOCK[1], height, window[1]), _reach(columns, AIR_BLOCK[2], width, window[2])
+
+
+def _reach(tissue: np.ndarray, block: int, length: int, least: int) -> slice:
+    """From a block before the first one of tissue, as skin may fill a block little, to one behind the last."""
+    there = np.flatnonzero(tissue)
+    if len(there) == 0:
+        return slice(0, min(least, length))
+    start, stop = max(0, (there[0] - 1) * block), min(length, (there[-1] + 2) * block)
+    missing = max(0, min(least, length) - (stop - start))
+    start = min(max(0, start - missing // 2), length - min(least, length))
+    return slice(int(start), int(max(stop, min(start + least, length))))
 
 
 def block_means(voxels: np.ndarray) -> np.ndarray:

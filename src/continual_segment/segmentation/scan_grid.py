@@ -24,6 +24,7 @@ from torch.nn import functional
 from continual_segment.segmentation.answers import Decision, Surroundings
 from continual_segment.segmentation.blend import Said
 from continual_segment.segmentation.merge import Merge
+from continual_segment.segmentation.rows import Box
 from continual_segment.segmentation.slabs import Slab, voxels_at_once
 
 
@@ -36,14 +37,21 @@ class Axis:
     """The same as `lower` where a new voxel's middle is an old one's, or beyond the last."""
     fraction: np.ndarray
     """Of the way from lower to upper; float32."""
+    own: slice
+    """The new voxels told of, among all."""
 
     @classmethod
-    def between(cls, old: int, new: int) -> Axis:
-        centres = np.clip((np.arange(new) + 0.5) * (old / new) - 0.5, 0, old - 1)
+    def between(cls, old: int, new: int, part: slice | None = None) -> Axis:
+        """`part` of the old voxels are at hand, counted from its first; new voxels beside it are left out."""
+        start, stop, _ = (part or slice(None)).indices(old)
+        centres = (np.arange(new) + 0.5) * (old / new) - 0.5
+        inside = np.flatnonzero((centres >= start - 0.5) & (centres <= stop - 0.5))
+        centres = np.clip(centres[inside] - start, 0, stop - start - 1)
         whole = np.rint(centres)
         centres = np.where(abs(centres - whole) < 1e-6, whole, centres)
         lower, upper = np.floor(centres).astype(np.int64), np.ceil(centres).astype(np.int64)
-        return cls(lower, upper, (centres - lower).astype(np.float32))
+        own = slice(int(inside[0]), int(inside[-1]) + 1) if len(inside) else slice(0, 0)
+        return cls(lower, upper, (centres - lower).astype(np.float32), own)
 
     @cached_property
     def nearest(self) -> np.ndarray:
@@ -70,12 +78,22 @@ class LabelsOnScan:
         shape: tuple[int, int, int],
         wanted: np.ndarray,
         scores: bool = False,
+        box: Box = (slice(None), slice(None)),
     ) -> None:
-        """`wanted` maps organ ids to what they are called, 0 for those not asked for."""
+        """`wanted` maps organ ids to what they are called, 0 for those not asked for.
+
+        Slabs hold the `box` of the prepared slices alone; there is nothing around it.
+        """
         self.merge, self.wanted = merge, wanted
-        self.axes = [Axis.between(old, new) for old, new in zip(prepared_shape, shape, strict=True)]
+        parts = (slice(None), *box)
+        self.axes = [
+            Axis.between(old, new, part) for old, new, part in zip(prepared_shape, shape, parts, strict=True)
+        ]
+        inside = (slice(None), *(axis.own for axis in self.axes[1:]))
         self.organ = np.zeros(shape, np.uint16)
         self.score = np.zeros(shape, np.float16) if scores else None
+        self._organ = self.organ[inside]
+        self._score = None if self.score is None else self.score[inside]
         self._written = 0
         self._planes: dict[int, tuple[Plane, Tensor | None]] = {}
         self._carried: tuple[Said, ...] = ()
@@ -84,10 +102,10 @@ class LabelsOnScan:
         """Take the next slab and what the rule says about it; write all slices that are now known."""
         organ = decision.organ.cpu().numpy().astype(np.uint16)
         for z in range(len(organ)):
-            score = None if self.score is None else self._planed_score(organ[z], decision.score[z])
+            score = None if self._score is None else self._planed_score(organ[z], decision.score[z])
             self._planes[slab.slices.start + z] = self._plane(organ[z]), score
         depth = self.axes[0]
-        while self._written < len(self.organ) and depth.upper[self._written] < slab.slices.stop:
+        while self._written < len(self._organ) and depth.upper[self._written] < slab.slices.stop:
             self._write(self._written, slab)
             self._written += 1
         self._carried = tuple(said.last() for said in slab.said)
@@ -105,25 +123,25 @@ class LabelsOnScan:
 
     def _planed_score(self, organ: np.ndarray, score: Tensor) -> Tensor:
         kept = score * torch.from_numpy(self.wanted[organ] > 0).to(score.device)
-        shape = self.organ.shape[1:]
+        shape = self._organ.shape[1:]
         return functional.interpolate(kept[None, None], size=shape, mode="bilinear")[0, 0]
 
     def _write(self, z: int, slab: Slab) -> None:
         depth = self.axes[0]
         (below, low_score), (above, high_score) = (self._planes[at[z]] for at in (depth.lower, depth.upper))
         known = below.alike & above.alike & (below.organ == above.organ)
-        labels = self.organ[z]
+        labels = self._organ[z]
         np.take(self.wanted, below.organ, out=labels)
         asked = np.flatnonzero(~known)
-        if self.score is not None and low_score is not None and high_score is not None:
-            self.score[z] = torch.lerp(low_score, high_score, float(depth.fraction[z])).cpu().numpy()
+        if self._score is not None and low_score is not None and high_score is not None:
+            self._score[z] = torch.lerp(low_score, high_score, float(depth.fraction[z])).cpu().numpy()
         for first in range(0, len(asked), voxels_at_once(slab.packs)):
             pixels = asked[first : first + voxels_at_once(slab.packs)]
             decision = self._ask(z, pixels, slab)
             names = self.wanted[decision.organ.flatten().cpu().numpy()]
             labels.flat[pixels] = names
-            if self.score is not None:
-                self.score[z].flat[pixels] = np.where(names > 0, decision.score.flatten().cpu().numpy(), 0)
+            if self._score is not None:
+                self._score[z].flat[pixels] = np.where(names > 0, decision.score.flatten().cpu().numpy(), 0)
 
     def _ask(self, z: int, pixels: np.ndarray, slab: Slab) -> Decision:
         """What the rule says of some pixels of a slice, each as a slice of its own."""
@@ -143,7 +161,7 @@ class LabelsOnScan:
         width = slab.shape[2]
         (y_low, y_high, y_part), (x_low, x_high, x_part) = (
             (axis.lower[at], axis.upper[at], axis.fraction[at])
-            for axis, at in zip(across, np.divmod(pixels, self.organ.shape[2]), strict=True)
+            for axis, at in zip(across, np.divmod(pixels, self._organ.shape[2]), strict=True)
         )
         part = depth.fraction[z]
         slices = [(depth.lower[z], 1 - part)] + ([(depth.upper[z], part)] if part > 0 else [])
@@ -186,7 +204,7 @@ class LabelsOnScan:
         if anomaly is not None:
             y, x = (
                 torch.from_numpy(axis.nearest[index]).to(anomaly.device)
-                for axis, index in zip(across, np.divmod(pixels, self.organ.shape[2]), strict=True)
+                for axis, index in zip(across, np.divmod(pixels, self._organ.shape[2]), strict=True)
             )
             anomaly = anomaly[at][y, x][:, None, None]
         return Surroundings(part, anomaly)

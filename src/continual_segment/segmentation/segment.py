@@ -35,7 +35,7 @@ from continual_segment.segmentation.explain import (
 )
 from continual_segment.segmentation.merge import RULES, Merge, MergeRule
 from continual_segment.segmentation.nested import Nesting, merge
-from continual_segment.segmentation.rows import Rows
+from continual_segment.segmentation.rows import Rows, body_box
 from continual_segment.segmentation.scan_grid import LabelsOnScan
 from continual_segment.segmentation.slabs import Known, PackDecoder, count_windows, run_slabs
 from continual_segment.volume import Grid, LabelMap, Volume
@@ -162,11 +162,12 @@ class Segmenter:
     ) -> list[LabelsOnScan]:
         """What each rule says, on the scan's grid; `merged` takes what the first says on the prepared one."""
         prepared, config = on_spacing(scan, self.prepare), self.config
-        rows = Rows(prepared.voxels, self.window, self.prepare.window_hu)
-        known = known_on(known, prepared.grid) if known else self._look(prepared)
+        box = body_box(prepared.voxels, self.window)
+        rows = Rows(prepared.voxels[:, *box], self.window, self.prepare.window_hu)
+        known = (known_on(known, prepared.grid) if known else self._look(prepared)).inside(box)
         doubt = partial(disagreement, nesting=self.nesting) if merged else None
         found = [
-            LabelsOnScan(merge, prepared.grid.shape, scan.grid.shape, self._wanted, scores)
+            LabelsOnScan(merge, prepared.grid.shape, scan.grid.shape, self._wanted, scores, box)
             for merge in merges
         ]
         windows = count_windows(rows.shape, self.window, config.overlap)
@@ -191,7 +192,7 @@ class Segmenter:
                 if merged:
                     decision, contested = decided[0]
                     organ = self._wanted[decision.organ.cpu().numpy()]
-                    merged.put(slab.slices, organ, decision, contested)
+                    merged.put((slab.slices, *box), organ, decision, contested)
         return found
 
     @property

@@ -27,7 +27,7 @@ from continual_segment.segmentation.answers import Answer, Decision, Surrounding
 from continual_segment.segmentation.backends import BackendName, Encode, precision, start_decoder
 from continual_segment.segmentation.blend import Blend, Said, move_up
 from continual_segment.segmentation.merge import Merge
-from continual_segment.segmentation.rows import Rows
+from continual_segment.segmentation.rows import Box, Rows
 from continual_segment.segmentation.windows import gaussian_weights, window_starts
 
 Place = tuple[slice, slice, slice]
@@ -46,6 +46,10 @@ class Known:
     """(z,): index in BODY_PARTS or UNKNOWN_PART."""
     anomaly: np.ndarray | None = None
     """(z, y, x): probability of diseased tissue."""
+
+    def inside(self, box: Box) -> Known:
+        """The same for a box of every slice."""
+        return replace(self, anomaly=None if self.anomaly is None else self.anomaly[:, *box])
 
     def on(self, device: torch.device) -> Surroundings:
         part, anomaly = self.body_part, self.anomaly
@@ -204,6 +208,7 @@ def run_slabs(
         for head in heads:
             mark_disease(around, own, head, head.blend.finish(final, weight, inner))
         yield Slab(own, packs, said, around)
+        give_back_freed_memory()  # of deciding: blocks of other sizes than a row of windows needs
         move_up(weight, final)
         for pack in (*packs, *heads):
             pack.blend.move_up(final)
