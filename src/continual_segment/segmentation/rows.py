@@ -90,7 +90,7 @@ def body_box(voxels: np.ndarray, window: Sequence[int]) -> Box:
 
 
 def _reach(tissue: np.ndarray, block: int, length: int, least: int) -> slice:
-    """From a block before the first one of tissue, as skin may fill a block little, to one behind the last."""
+    """From a block before the first of tissue, as skin may fill one little, to a block behind the last."""
     there = np.flatnonzero(tissue)
     if len(there) == 0:
         return slice(0, min(least, length))
