@@ -57,7 +57,7 @@ def test_a_teacher_that_is_a_projection_is_matched(make_step, pointwise):
     features = step.features(step.source.validation(step.settings)[5][0])
     with torch.no_grad():
         read = paths.input_of(0, features, (False,))
-        error = mse_loss(paths.students["0"](read), teacher.stages[0](read))
+        error = mse_loss(paths.students["0"](*read), teacher.stages[0](*read))
     assert error < 1e-4
 
 
@@ -104,7 +104,7 @@ def test_students_see_the_features_of_the_path_before_them(step, paths):
     torch.manual_seed(0)
     paths.add_student(0)
     features = step.features(step.source.training(step.settings)[0][0])
-    by_teacher, by_student = (paths.input_of(1, features, (on, False, False)) for on in (False, True))
+    by_teacher, by_student = (paths.input_of(1, features, (on, False, False))[0] for on in (False, True))
     assert not torch.allclose(by_teacher, by_student)
     seen = []
     student = paths.students["0"]

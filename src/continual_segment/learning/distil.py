@@ -95,8 +95,8 @@ def train_student(step: FrozenStep, paths: BlockPaths, number: int, mask: Mask, 
         """The student's answer and its teacher's."""
         with torch.no_grad():  # neither teacher nor features learn
             read = paths.input_of(number, step.features(images), path)
-            target = paths.used_to(path, number).stages[number](read)
-        return student(read), target
+            target = paths.used_to(path, number).stages[number](*read)
+        return student(*read), target
 
     def loss_of(images: Tensor, labels: Tensor) -> Tensor:
         path = chain(paths, number, mask, config, counter.next(), schedule.seed)

@@ -21,6 +21,8 @@ from continual_segment.networks.decoder_plan import KERNELS, DecoderPlan
 
 Mask = tuple[bool, ...]
 """Per block, deepest first: is it a projection's turn?"""
+Parts = tuple[Tensor, Tensor]
+"""Enlarged features and the encoder's: what a block reads."""
 NO_STUDENT = -1
 
 
@@ -74,21 +76,21 @@ class BlockPaths(nn.Module):
             return self.students[str(number)]
         return self.used_to(mask, number).stages[number]
 
-    def block_input(self, number: int, x: Tensor, features: Sequence[Tensor], mask: Mask) -> Tensor:
+    def block_input(self, number: int, x: Tensor, features: Sequence[Tensor], mask: Mask) -> Parts:
         return self.used_to(mask, number).block_input(number, x, features)
 
-    def input_of(self, number: int, features: Sequence[Tensor], mask: Mask) -> Tensor:
+    def input_of(self, number: int, features: Sequence[Tensor], mask: Mask) -> Parts:
         """What a block reads at the end of a path."""
         x = features[-1]
         for before in range(number):
-            x = self.block(before, mask)(self.block_input(before, x, features, mask))
+            x = self.block(before, mask)(*self.block_input(before, x, features, mask))
         return self.block_input(number, x, features, mask)
 
     def forward_supervised(self, features: Sequence[Tensor], mask: Mask) -> list[Tensor]:
         """Logits of every block of a path, finest first."""
         x, outputs = features[-1], []
         for number in range(len(mask)):
-            x = self.block(number, mask)(self.block_input(number, x, features, mask))
+            x = self.block(number, mask)(*self.block_input(number, x, features, mask))
             outputs.append(self.used_to(mask, number + 1).seg_layers[number](x))
         return outputs[::-1]
 
@@ -108,7 +110,7 @@ class BlockPaths(nn.Module):
             path = (*begun, swapped)
             ahead = {mask for mask in masks if mask[number] == swapped}
             if ahead:
-                yield from self._answers(self.block(number, path)(read), features, path, ahead)
+                yield from self._answers(self.block(number, path)(*read), features, path, ahead)
 
     def plan_of(self, mask: Mask) -> DecoderPlan:
         pairs = zip(self.plan.kernels, mask, strict=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-import torch
 from torch import Tensor, nn
 
 from continual_segment.networks.blocks import ConvStack, Kernel, initialise
@@ -50,14 +49,14 @@ class BlockDecoder(nn.Module):
         outputs = self._blocks(features)
         return [head(x) for head, x in zip(self.seg_layers, outputs, strict=True)][::-1]
 
-    def block_input(self, number: int, x: Tensor, features: Sequence[Tensor]) -> Tensor:
+    def block_input(self, number: int, x: Tensor, features: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """What a block reads: the output of the one before, enlarged, and the encoder's features."""
-        return torch.cat((self.transpconvs[number](x), features[-2 - number]), dim=1)
+        return self.transpconvs[number](x), features[-2 - number]
 
     def _blocks(self, features: Sequence[Tensor]) -> list[Tensor]:
         x, outputs = features[-1], []
         for number, stage in enumerate(self.stages):
-            x = stage(self.block_input(number, x, features))
+            x = stage(*self.block_input(number, x, features))
             outputs.append(x)
         return outputs
 

@@ -25,18 +25,18 @@ CHOICES: tuple[KernelName, ...] = ("projection", "2d", "p3d", "3d")  # fewer par
 
 
 class MixedBlock(nn.Module):
-    """All kernels on one input; the caller sets their weights before each pass."""
+    """All kernels on the same input; the caller sets their weights before each pass."""
 
     def __init__(self, network: NetworkConfig, number: int) -> None:
         super().__init__()
         self.kernels = nn.ModuleList(conv_block(network, number, KERNELS[name]) for name in CHOICES)
         self.weights: Tensor | None = None
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, *parts: Tensor) -> Tensor:
         assert self.weights is not None
-        mixed = self.weights[0] * self.kernels[0](x)
+        mixed = self.weights[0] * self.kernels[0](*parts)
         for weight, kernel in zip(self.weights[1:], list(self.kernels)[1:], strict=True):
-            mixed = mixed + weight * kernel(x)
+            mixed = mixed + weight * kernel(*parts)
         return mixed
 
 

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from continual_segment.networks.blocks import JoinedConv
 
-class TwoBranchConv(nn.Conv3d):
+
+class TwoBranchConv(JoinedConv):
     """Its own weights are the new branch; the old one lies in buffers, where no optimiser finds it.
 
     While it trains, each output channel takes the old branch, the new one or their mean, a third of the time
@@ -46,8 +48,9 @@ class TwoBranchConv(nn.Conv3d):
         self.weight.copy_(weight)
         self.bias.copy_(bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return functional.conv3d(x, *self.mixed(self.shares()), self.stride, self.padding)
+    def forward(self, *parts: Tensor) -> Tensor:
+        joined = torch.cat(parts, dim=1)
+        return functional.conv3d(joined, *self.mixed(self.shares()), self.stride, self.padding)
 
     def shares(self) -> Tensor:
         """How much the old branch counts in every output channel."""
@@ -70,9 +73,9 @@ class TwoBranchConv(nn.Conv3d):
         )
 
     @torch.no_grad()
-    def merged(self) -> nn.Conv3d:
+    def merged(self) -> JoinedConv:
         """The plain convolution that answers as this one does in evaluation."""
-        conv = nn.Conv3d(
+        conv = JoinedConv(
             self.in_channels,
             self.out_channels,
             self.kernel_size,  # type: ignore[arg-type]
