@@ -1,8 +1,8 @@
 """Fingerprints: of weights, and of what they answer on a probe volume.
 
-Weights are compared as bytes. Outputs are compared on a made-up volume, so that no patient data is
-needed, in one thread, so that the order of additions is fixed. Another processor or torch build may
-still round differently; there the outputs are compared with a tolerance instead and `verify` says so.
+Weights are compared as bytes. Outputs are compared on a made-up volume, so that no patient data is needed, in
+one thread, so that the order of additions is fixed. Another processor, torch build or version of our layers
+may still round differently; there the outputs are compared with a tolerance instead and `verify` says so.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from torch import Tensor
 
 from continual_segment.networks import Decoder, GeneralEncoder
 
+LAYERS = 2
+"""Goes up whenever networks/layers.py computes the same with other rounding."""
 PROBE_SEED = 143
 SAMPLED_VOXELS = 64
 
@@ -41,7 +43,8 @@ def fingerprint_data(data: Any) -> str:
 
 def environment() -> str:
     """Where bit-equal outputs can be expected."""
-    return f"torch {torch.__version__}, {platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
+    machine = f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}"
+    return f"torch {torch.__version__}, {machine}, layers {LAYERS}"
 
 
 def probe_window(encoder: GeneralEncoder) -> Tensor:

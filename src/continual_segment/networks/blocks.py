@@ -6,32 +6,12 @@ Module names are those of nnU-Net v2's PlainConvUNet, so its checkpoints load wi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional
+
+from continual_segment.networks.layers import ChannelNorm, JoinedConv
 
 Kernel = tuple[int, int, int]  # (z, y, x)
-
-
-class JoinedConv(nn.Conv3d):
-    """A convolution of one tensor, or of several side by side as channels of one.
-
-    Where only some of them need a gradient, as a decoder's features beside those of a frozen encoder, each is
-    convolved alone: left to itself, PyTorch would compute a gradient for all and throw a part away.
-    """
-
-    def forward(self, *parts: Tensor) -> Tensor:
-        if len({part.requires_grad for part in parts}) == 1:
-            return super().forward(torch.cat(parts, dim=1) if len(parts) > 1 else parts[0])
-        weights = self.weight.split([part.shape[1] for part in parts], dim=1)
-        biases = (self.bias, *[None] * (len(parts) - 1))
-        convolved = [
-            functional.conv3d(part, weight, bias, self.stride, self.padding)
-            for part, weight, bias in zip(parts, weights, biases, strict=True)
-        ]
-        return reduce(torch.add, convolved)
 
 
 class ConvBlock(nn.Module):
@@ -42,7 +22,7 @@ class ConvBlock(nn.Module):
         z, y, x = kernel
         padding = (z // 2, y // 2, x // 2)
         self.conv = JoinedConv(inputs, outputs, kernel, stride, padding)
-        self.norm = nn.InstanceNorm3d(outputs, affine=True)
+        self.norm = ChannelNorm(outputs, affine=True)
         self.nonlin = nn.LeakyReLU(0.01, inplace=True)
 
     def forward(self, *parts: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from continual_segment.networks.blocks import JoinedConv
+from continual_segment.networks.layers import JoinedConv
 
 
 class TwoBranchConv(JoinedConv):

@@ -1,0 +1,56 @@
+"""Our layers give the answers and gradients of PyTorch's."""
+
+import pytest
+import torch
+from torch import nn
+
+from continual_segment.networks.layers import ChannelNorm, Enlarge, JoinedConv
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def assert_alike(ours, theirs, *inputs):
+    """Answers, and gradients of the inputs and all weights."""
+    theirs.load_state_dict(ours.state_dict())
+    found = []
+    for layer in (ours, theirs):
+        answer = layer(*inputs)
+        learned = [each for each in (*inputs, *layer.parameters()) if each.requires_grad]
+        weights = torch.linspace(-1, 1, answer.numel()).view_as(answer)
+        found.append([answer, *torch.autograd.grad((answer * weights).sum(), learned)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+class Joined(nn.Conv3d):
+    def forward(self, *parts):
+        return super().forward(torch.cat(parts, dim=1))
+
+
+@pytest.mark.parametrize("kernel", [(1, 1, 1), (1, 3, 3), (3, 3, 3)])
+@pytest.mark.parametrize("learned", [(True, True), (True, False), (False, False)])
+def test_a_convolution_of_parts_is_one_of_the_parts_joined(kernel, learned):
+    padding = tuple(size // 2 for size in kernel)
+    parts = [
+        torch.randn(2, channels, 6, 8, 8, requires_grad=needs)
+        for channels, needs in zip((3, 2), learned, strict=True)
+    ]
+    assert_alike(JoinedConv(5, 4, kernel, padding=padding), Joined(5, 4, kernel, padding=padding), *parts)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_channel_norm_is_an_instance_norm(batch):
+    ours, theirs = (kind(5, affine=True) for kind in (ChannelNorm, nn.InstanceNorm3d))
+    nn.init.normal_(ours.weight)
+    nn.init.normal_(ours.bias)
+    assert_alike(ours, theirs, (3 + 2 * torch.randn(batch, 5, 4, 6, 5)).requires_grad_())
+
+
+@pytest.mark.parametrize("stride", [(1, 2, 2), (2, 2, 2), (1, 1, 3)])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_an_enlarging_layer_is_a_transposed_convolution(batch, stride):
+    x = torch.randn(batch, 5, 3, 4, 6, requires_grad=True)
+    assert_alike(Enlarge(5, 4, stride), nn.ConvTranspose3d(5, 4, stride, stride), x)
