@@ -10,7 +10,7 @@ same step, no mirroring. Lines:
 
   stock         nnU-Net with --stock-organs classes, as installed
   stock, tuned  the same with glibc keeping freed memory and torch.compile
-  ours, 1 pack  the same network and weights, windows weighted as nnU-Net does, for agreement
+  ours, 1 pack  the same network and weights, windows where nnU-Net has them and weighted as it does
   ours          --packs packs with --organs organs in all, every decoder everywhere
   ours, skip    the same, packs run only in the body parts they cover: a scan from neck to pelvis
 
@@ -158,13 +158,14 @@ def measure(scan: Path, model: Path, out: Path, backend: str, how: str, threads:
     from continual_segment.files import read_scan, write_labels
     from continual_segment.memory import keep_freed_memory
     from continual_segment.model import Model
-    from continual_segment.segmentation import SegmentConfig, Segmenter, slabs
+    from continual_segment.segmentation import SegmentConfig, Segmenter, segment, slabs
 
     keep_freed_memory()
     if threads:
         torch.set_num_threads(threads)
     if how == "same":
         slabs.gaussian_weights = nnunet_weights
+        segment.body_box = lambda voxels, window: (slice(None), slice(None))
     begun = time.perf_counter()
     opened = Model.open(model)
     segmenter = Segmenter(opened, config=SegmentConfig(backend=backend, progress=False))  # type: ignore[arg-type]
