@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import shutil
 import statistics
 import sys
 import tempfile
@@ -71,6 +72,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--threads", type=int, default=0, help="of torch (default: torch's own)")
     parser.add_argument("--ours-only", action="store_true", help="where stock does not fit into memory")
+    parser.add_argument(
+        "--trained",
+        type=Path,
+        nargs=2,
+        metavar=("MODEL", "SCAN"),
+        help="a trained model of one pack, and a scan (.nii.gz), in place of made-up ones: for agreement",
+    )
     parser.add_argument("--tuned", action="store_true", help="also stock with our settings")
     parser.add_argument("--venv", type=Path, default=Path.home() / ".cache/continual-segment/nnunet-venv")
     parser.add_argument("--measure", nargs=5, help=argparse.SUPPRESS)
@@ -88,24 +96,28 @@ def compare(folder: Path, slices: int, args: argparse.Namespace) -> None:
     """One table."""
     folder.mkdir()
     window, spacing = SIZES[args.network]
-    scan = make_scan(
-        folder / "scan_0000.nii.gz",
-        (slices, args.pixels, args.pixels),
-        tuple(args.spacing_mm or (spacing[0], spacing[1] * 1.1, spacing[2] * 1.1)),  # type: ignore[arg-type]
-    )
+    scan, shape = folder / "scan_0000.nii.gz", (slices, args.pixels, args.pixels)
+    if args.trained:
+        shutil.copy(args.trained[1], scan)
+    else:
+        of_scan = args.spacing_mm or (spacing[0], spacing[1] * 1.1, spacing[2] * 1.1)
+        make_scan(scan, shape, tuple(of_scan))  # type: ignore[arg-type]
     ours = make_model(folder / "ours", args.network, args.organs, args.packs, window, spacing, args.plans)
-    same = make_model(folder / "same", args.network, args.stock_organs, 1, window, spacing)
+    if args.trained:
+        same = args.trained[0]
+    else:
+        same = make_model(folder / "same", args.network, args.stock_organs, 1, window, spacing)
     lines = make_lines(folder, scan, ours, same, args)
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in lines}
     for _ in range(args.rounds):
         for name, start in lines.items():
             found[name].append(start())
-    print(f"\n{slices} slices of {args.pixels} x {args.pixels}, network {args.network}")
+    print(f"\n{args.trained[1] if args.trained else ' x '.join(map(str, shape))}, network {args.network}")
     print(f"{'':28} {'seconds':>9} {'x':>20} {'peak GiB':>9} {'of peak FLOPS':>14}")
     for name, runs in found.items():
         print(line(name, runs, found.get("stock")), flush=True)
     if not args.ours_only:
-        print(f"labels of 'ours, 1 pack' that equal stock's: {agreement(folder):.5f}")
+        print(f"labels of 'ours, 1 pack' that equal stock's: {agreement(folder, same):.5f}")
 
 
 def make_lines(
@@ -251,7 +263,8 @@ def describe_for_nnunet(folder: Path, model: Path, args: argparse.Namespace) -> 
     torch.save(weights, folder / "weights.pt")
     window, spacing = SIZES[args.network]
     (folder / "plans.json").write_text(json.dumps(plans(NETWORKS[args.network], window, spacing)))
-    labels = {"background": 0} | {f"organ{i}": i for i in range(1, args.stock_organs + 1)}
+    organs = len(opened.pack(name).organs)
+    labels = {"background": 0} | {f"organ{i}": i for i in range(1, organs + 1)}
     dataset = {"channel_names": {"0": "CT"}, "labels": labels, "numTraining": 1, "file_ending": ".nii.gz"}
     (folder / "dataset.json").write_text(json.dumps(dataset))
     return [folder / "plans.json", folder / "dataset.json", folder / "weights.pt"]
@@ -322,15 +335,17 @@ def plans(network: dict[str, Any], window: tuple[int, ...], spacing: tuple[float
     }
 
 
-def agreement(folder: Path) -> float:
+def agreement(folder: Path, model: Path) -> float:
     """Share of voxels with one label by stock nnU-Net and by ours with the same network."""
     import numpy as np
 
     from continual_segment.files import read_labels
-    from continual_segment.organs import find_organ
+    from continual_segment.model import Model
 
+    opened = Model.open(model)
+    (name,) = opened.pack_names
+    ids = [organ.id for organ in opened.pack(name).organs]
     stock, ours = (read_labels(folder / name) for name in ("stock.nii.gz", "same.nii.gz"))
-    ids = [find_organ(f"made_up_{i}").id for i in range(int(stock.voxels.max()))]
     return float(np.mean(np.array([0, *ids])[stock.voxels] == ours.voxels))
 
 
