@@ -19,7 +19,6 @@ from itertools import product
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from continual_segment.segmentation.answers import Decision, Surroundings
 from continual_segment.segmentation.blend import Said
@@ -123,8 +122,12 @@ class LabelsOnScan:
 
     def _planed_score(self, organ: np.ndarray, score: Tensor) -> Tensor:
         kept = score * torch.from_numpy(self.wanted[organ] > 0).to(score.device)
-        shape = self._organ.shape[1:]
-        return functional.interpolate(kept[None, None], size=shape, mode="bilinear")[0, 0]
+        _, y, x = self.axes
+        lines = torch.lerp(
+            kept[y.lower], kept[y.upper], torch.from_numpy(y.fraction[:, None]).to(kept.device)
+        )
+        part = torch.from_numpy(x.fraction).to(kept.device)
+        return torch.lerp(lines[:, x.lower], lines[:, x.upper], part)
 
     def _write(self, z: int, slab: Slab) -> None:
         depth = self.axes[0]
