@@ -26,6 +26,7 @@ def line(*voxels, names):
         ("descending_aorta", "aorta"),
         ("aortic arch", "aorta"),
         ("brainstem", "brain"),
+        ("optic_chiasm", "brain"),
         ("liver", ""),
         ("flux capacitor", ""),
     ],
