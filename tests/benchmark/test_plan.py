@@ -8,6 +8,7 @@ from continual_segment.benchmark.plan import ALL_METHODS, Plan, make_method, mak
 from continual_segment.benchmark.sources import raw_datasets
 from continual_segment.cli.benchmark import METHODS as NAMED
 from continual_segment.cli.benchmark import _methods, kinds_by_name
+from continual_segment.cli.main import main
 from continual_segment.config import load_preset
 from continual_segment.errors import ConfigError
 
@@ -36,6 +37,13 @@ def test_diseases_of_a_users_datasets_are_named_on_the_command_line(raw_folders)
         raw_datasets(list(raw_folders.values()), {"liver": ("tumour",)})
     with pytest.raises(ConfigError, match="expected NAME=KIND"):
         kinds_by_name(["tumour"])
+
+
+def test_a_disease_of_no_dataset_is_refused(tmp_path, capsys):
+    command = ["benchmark", "--anomaly", "chest=tumour", "--preset", "tiny", "--out", str(tmp_path / "out")]
+    assert main(command) == 2
+    assert "goes with --datasets" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_command_names_every_method():

@@ -75,7 +75,10 @@ def run(args: argparse.Namespace) -> int:
     from continual_segment.benchmark import Plan, make_orders, run_benchmark
     from continual_segment.benchmark.sources import phantom_datasets, raw_datasets
     from continual_segment.config import load_preset
+    from continual_segment.errors import ConfigError
 
+    if args.anomalies and not args.datasets:
+        raise ConfigError("--anomaly goes with --datasets; the phantoms' diseases are known. Leave it out.")
     config = load_preset(args.preset)
     if args.datasets:
         datasets = raw_datasets(args.datasets, kinds_by_name(args.anomalies))
