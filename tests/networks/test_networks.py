@@ -66,7 +66,7 @@ def test_a_frozen_encoder_takes_no_gradient_and_is_in_evaluation_mode(encoder, w
 
 
 def test_no_gradient_is_computed_for_a_frozen_encoders_features(encoder, network, window):
-    """The first convolution of a block costs a third of its multiply-adds less."""
+    """The first convolution of a block costs a sixth of its multiply-adds less, forward and backward."""
     decoder, features = Decoder(network, DecoderPlan.nnunet(network), ORGANS), encoder.freeze()(window)
 
     def work(features):
