@@ -176,3 +176,23 @@ def test_an_axis_interpolates_as_torch_does(old, new):
     ours = line[axis.lower] * (1 - axis.fraction) + line[axis.upper] * axis.fraction
     theirs = functional.interpolate(torch.from_numpy(line)[None, None], size=new, mode="linear")[0, 0]
     np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+@torch.no_grad()
+def test_a_box_of_the_slices_gives_the_labels_and_scores_that_it_has_in_the_whole():
+    """The box ends within pixels of the scan, not between them."""
+    packs = make_packs()
+    values = make_values(packs, (4, 16, 20))
+    shape, box = (4, 17, 23), (slice(3, 14), slice(5, 17))
+    found = []
+    for part in ((slice(None), slice(None)), box):
+        labels = LabelsOnScan(highest_probability, (4, 16, 20), shape, EVERYTHING, True, part)
+        said = [Said(value[:, :, *part].clone(), None) for value in values]
+        slab = Slab(slice(0, 4), packs, said, Surroundings())
+        labels.put(slab, slab.decide([highest_probability])[0][0])
+        found.append(labels)
+    whole, boxed = found
+    inside = np.s_[:, 5:13, 8:17]  # a pixel or more within the box: at its end the last voxel goes on
+    np.testing.assert_array_equal(boxed.organ[inside], whole.organ[inside])
+    np.testing.assert_allclose(boxed.score[inside], whole.score[inside], atol=1e-3)
+    assert not boxed.organ[:, :2].any()

@@ -123,11 +123,9 @@ class LabelsOnScan:
     def _planed_score(self, organ: np.ndarray, score: Tensor) -> Tensor:
         kept = score * torch.from_numpy(self.wanted[organ] > 0).to(score.device)
         _, y, x = self.axes
-        lines = torch.lerp(
-            kept[y.lower], kept[y.upper], torch.from_numpy(y.fraction[:, None]).to(kept.device)
-        )
-        part = torch.from_numpy(x.fraction).to(kept.device)
-        return torch.lerp(lines[:, x.lower], lines[:, x.upper], part)
+        down, across = (torch.from_numpy(axis.fraction).to(kept.device) for axis in (y, x))
+        lines = torch.lerp(kept[y.lower], kept[y.upper], down[:, None])
+        return torch.lerp(lines[:, x.lower], lines[:, x.upper], across)
 
     def _write(self, z: int, slab: Slab) -> None:
         depth = self.axes[0]
