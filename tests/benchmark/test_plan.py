@@ -46,6 +46,14 @@ def test_a_disease_of_no_dataset_is_refused(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_an_unknown_method_is_told_before_anything_is_written(tmp_path, capsys):
+    assert (
+        main(["benchmark", "--methods", "ours,mab", "--preset", "tiny", "--out", str(tmp_path / "out")]) == 2
+    )
+    assert "no method 'mab'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_command_names_every_method():
     assert sorted(NAMED.split(",")) == sorted(ALL_METHODS)
     assert set(ALL_METHODS) == {"ours", *METHODS}

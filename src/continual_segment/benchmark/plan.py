@@ -41,9 +41,7 @@ class Plan:
     def __post_init__(self) -> None:
         if self.budgets not in get_args(Budgets):
             raise ConfigError(f"budgets are {' or '.join(get_args(Budgets))}, not {self.budgets!r}.")
-        for method in self.methods:
-            if method != OURS:
-                make_method(method)
+        check_methods(self.methods)
 
     def training(self, method: str) -> TrainConfig:
         """How a method trains in a later step; ours, all its stages together."""
@@ -88,6 +86,13 @@ def make_orders(names: Sequence[str], wanted: Sequence[str]) -> dict[str, tuple[
             )
         orders[order] = tuple(names[int(digit) - 1] for digit in digits)
     return orders
+
+
+def check_methods(methods: Sequence[str]) -> None:
+    """Raise where one is unknown."""
+    for method in methods:
+        if method != OURS:
+            make_method(method)
 
 
 def make_method(text: str) -> Method:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from continual_segment.cli.options import add_preset
+from continual_segment.cli.options import add_preset, add_stages
 
 METHODS = "ours,fine-tuning,mib,ilt,plop,lismo,rcil,unfreezing,upper-bound"
 
@@ -68,18 +68,21 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         help="updates of a method's later steps: as many as ours (default), or the paper's fewer",
     )  # fmt: skip
     add_preset(parser, default="demo")
+    add_stages(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     from continual_segment.benchmark import Plan, make_orders, run_benchmark
+    from continual_segment.benchmark.plan import check_methods
     from continual_segment.benchmark.sources import phantom_datasets, raw_datasets
     from continual_segment.config import load_preset
     from continual_segment.errors import ConfigError
 
     if args.anomalies and not args.datasets:
         raise ConfigError("--anomaly goes with --datasets; the phantoms' diseases are known. Leave it out.")
-    config = load_preset(args.preset)
+    check_methods(args.methods)  # before phantoms are written, which takes minutes
+    config = load_preset(args.preset).with_stages(args.stages)
     if args.datasets:
         datasets = raw_datasets(args.datasets, kinds_by_name(args.anomalies))
     else:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from continual_segment.cli.options import add_device, add_model, add_preset, check_device
+from continual_segment.cli.options import add_device, add_model, add_preset, add_stages, check_device
 
 if TYPE_CHECKING:
     from continual_segment.data.prepared import PreparedDataset
@@ -40,7 +40,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         help="the dataset's labels are tumours: learn a head that tells diseased tissue, on the model's "
         "frozen encoder, in place of a pack; merging then trusts packs learned with --anomaly there",
     )  # fmt: skip
-    add_stages(parser)
+    add_small_decoder(parser)
     add_device(parser, default="the preset's")
     parser.add_argument("--precision", choices=("float32", "bfloat16", "float16"), help="of the forward pass")
     parser.add_argument(
@@ -56,13 +56,10 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.set_defaults(run=run)
 
 
-def add_stages(parser: argparse.ArgumentParser) -> None:
+def add_small_decoder(parser: argparse.ArgumentParser) -> None:
     """How small the decoder is made; what is not given comes from the preset."""
     group = parser.add_argument_group("a small decoder", "What is not given comes from the preset.")
-    group.add_argument(
-        "--stages", metavar="LIST", type=lambda text: tuple(text.split(",")), default=(),
-        help="train | train,search | train,prune | train,search,prune",
-    )  # fmt: skip
+    add_stages(group)
     group.add_argument(
         "--select", choices=("params", "cost", "time"), dest="select_by",
         help="of what the pruned decoder shall have least: parameters (the paper's rule), multiply-adds, or "

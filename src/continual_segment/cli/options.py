@@ -22,6 +22,13 @@ def add_preset(parser: argparse.ArgumentParser, default: str | None = None) -> N
     )
 
 
+def add_stages(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--stages", metavar="LIST", type=lambda text: tuple(text.split(",")), default=(),
+        help="train | train,search | train,prune | train,search,prune (default: the preset's)",
+    )  # fmt: skip
+
+
 def add_device(parser: argparse._ActionsContainer, default: str) -> None:
     parser.add_argument("--device", metavar="NAME", help=f"cpu, cuda, cuda:1, mps (default: {default})")
 

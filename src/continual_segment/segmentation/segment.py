@@ -35,9 +35,9 @@ from continual_segment.segmentation.explain import (
 )
 from continual_segment.segmentation.merge import RULES, Merge, MergeRule
 from continual_segment.segmentation.nested import Nesting, merge
-from continual_segment.segmentation.rows import Rows, body_box
+from continual_segment.segmentation.rows import Box, Rows, body_box
 from continual_segment.segmentation.scan_grid import LabelsOnScan
-from continual_segment.segmentation.slabs import Known, PackDecoder, count_windows, run_slabs
+from continual_segment.segmentation.slabs import Known, PackDecoder, Slab, count_windows, run_slabs
 from continual_segment.volume import Grid, LabelMap, Volume
 
 
@@ -165,7 +165,6 @@ class Segmenter:
         box = body_box(prepared.voxels, self.window)
         rows = Rows(prepared.voxels[:, *box], self.window, self.prepare.window_hu)
         known = (known_on(known, prepared.grid) if known else self._look(prepared)).inside(box)
-        doubt = partial(disagreement, nesting=self.nesting) if merged else None
         found = [
             LabelsOnScan(merge, prepared.grid.shape, scan.grid.shape, self._wanted, scores, box)
             for merge in merges
@@ -186,14 +185,20 @@ class Segmenter:
                 config.skip_below,
                 self.heads,
             ):
-                decided = slab.decide(merges, doubt)
-                for each, (decision, _) in zip(found, decided, strict=True):
-                    each.put(slab, decision)
-                if merged:
-                    decision, contested = decided[0]
-                    organ = self._wanted[decision.organ.cpu().numpy()]
-                    merged.put((slab.slices, *box), organ, decision, contested)
+                self._take(slab, found, merged, box)
+                del slab  # before the next row of windows needs memory
         return found
+
+    def _take(self, slab: Slab, found: Sequence[LabelsOnScan], merged: MergedScan | None, box: Box) -> None:
+        """Decide the next slices by the rule of each in `found`, which gets the labels."""
+        doubt = partial(disagreement, nesting=self.nesting) if merged else None
+        decided = slab.decide([each.merge for each in found], doubt)
+        for each, (decision, _) in zip(found, decided, strict=True):
+            each.put(slab, decision)
+        if merged:
+            decision, contested = decided[0]
+            organ = self._wanted[decision.organ.cpu().numpy()]
+            merged.put((slab.slices, *box), organ, decision, contested)
 
     @property
     def _told_of_disease(self) -> bool:

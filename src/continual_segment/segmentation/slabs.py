@@ -208,6 +208,7 @@ def run_slabs(
         for head in heads:
             mark_disease(around, own, head, head.blend.finish(final, weight, inner))
         yield Slab(own, packs, said, around)
+        del said
         give_back_freed_memory()  # of deciding: blocks of other sizes than a row of windows needs
         move_up(weight, final)
         for pack in (*packs, *heads):
