@@ -233,11 +233,29 @@ def test_packs_that_know_an_organ_vote_on_it():
     assert organs("consensus", seeing, blind, elsewhere, where=around(CHEST)) == [LIVER]
 
 
-def test_in_a_vote_the_pack_that_knows_the_disease_speaks_for_all_where_it_covers():
+def test_in_a_vote_the_pack_that_knows_the_disease_counts_more_where_it_covers():
     others = [pack([{ESOPHAGUS: 0.4}, {ESOPHAGUS: 0.9}], name=name, coverage=EVERYWHERE) for name in "ab"]
     aware = pack([{ESOPHAGUS: 0.7}, {ESOPHAGUS: 0.2}], name="c", coverage={"chest": 1.0}, aware=True)
     assert organs("consensus", *others, aware, where=around(CHEST)) == [ESOPHAGUS, 0]
     assert organs("consensus", *others, aware, where=around(HEAD)) == [0, ESOPHAGUS]
+
+
+def test_in_a_vote_others_keep_a_quarter_beside_the_pack_that_knows_the_disease():
+    other, aware = pack([{ESOPHAGUS: 0.9}], name="a"), pack([{ESOPHAGUS: 0.45}], name="b", aware=True)
+    ((organ, score, _),) = decide("consensus", other, aware)
+    assert (organ, score) == (ESOPHAGUS, pytest.approx((0.45 + 0.25 * 0.9) / 1.25))
+
+
+def test_where_a_disease_aware_pack_sees_its_organ_others_hardly_see_another():
+    """A tumour looks like what lies beside the organ to packs that know none."""
+    surer = pack([{LUNG: 0.85}], [LUNG])
+    aware = pack([{ESOPHAGUS: 0.6}], [ESOPHAGUS], coverage=COVERED, aware=True)
+    assert organs("consensus", surer, aware, where=around(CHEST)) == [ESOPHAGUS]  # 0.6 against 0.85 x 0.4
+    assert organs("consensus", surer, aware, where=around(HEAD)) == [LUNG]  # it covers no heads
+    unsure = pack([{ESOPHAGUS: 0.4}], [ESOPHAGUS], coverage=COVERED, aware=True)
+    assert organs("consensus", surer, unsure, where=around(CHEST)) == [LUNG]  # it sees background
+    both = pack([{LUNG: 0.85}], [LUNG], aware=True)
+    assert organs("consensus", both, aware, where=around(CHEST)) == [LUNG]  # equals
 
 
 def test_one_pack_can_be_heard_alone():

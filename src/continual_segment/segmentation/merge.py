@@ -36,6 +36,9 @@ MergeRule = Literal[
 ]
 LEAST_COVERED = 0.5
 """theta of the rule `threshold`."""
+LEFT_TO_OTHERS = 0.25
+"""Of a vote by a pack that has seen no disease, where one that has votes too, in the rule `consensus`. With 0
+healthy organs lose by a weak disease-aware pack, with more than a third diseased ones: docs/results.md."""
 
 
 def highest_probability(answers: Sequence[Answer], around: Surroundings) -> Decision:
@@ -111,8 +114,11 @@ def consensus(answers: Sequence[Answer], around: Surroundings) -> Decision:
 
     The organ has the mean of p over its voters, weighted with P. It is seen where that is more than their
     mean of background, and one of them is trusted to a half. A pack that knows parts of the organ alone votes
-    only where it sees one. Where a disease-aware pack votes, it speaks for all: it has seen the healthy organ
-    and the diseased, and the others go wrong far beyond the tumour, where no map of disease warns of it.
+    only where it sees one.
+
+    A disease-aware pack has seen the healthy organ and the diseased; others go wrong far beyond a tumour,
+    where no map of disease warns of it. So where it votes, the others have a quarter of their votes. And
+    where it sees its organ, they have seen another there only as surely as it leaves room for.
     """
     means, allowed = [], []
     for candidate in answers:
@@ -123,7 +129,8 @@ def consensus(answers: Sequence[Answer], around: Surroundings) -> Decision:
         total, best = torch.stack(votes).sum(dim=0), torch.stack(votes).amax(dim=0)
         means.append(seen / total.clamp_min(1e-6))
         allowed.append(candidate.eligible & (seen > unseen) & (best >= LEAST_COVERED))
-    return choose(answers, means, scores=means, allowed=allowed)
+    keys = [mean * left for mean, left in zip(means, room(answers, means, allowed), strict=True)]
+    return choose(answers, keys, scores=means, allowed=allowed)
 
 
 def voting_weights(answers: Sequence[Answer], organ: Tensor, around: Surroundings) -> list[Tensor]:
@@ -134,9 +141,22 @@ def voting_weights(answers: Sequence[Answer], organ: Tensor, around: Surrounding
         if answer.voice.anomaly_aware:
             led = torch.maximum(led, weight)
     return [
-        weight if answer.voice.anomaly_aware else weight * (1 - led)
+        weight if answer.voice.anomaly_aware else weight * (1 - (1 - LEFT_TO_OTHERS) * led)
         for answer, weight in zip(answers, weights, strict=True)
     ]
+
+
+def room(answers: Sequence[Answer], means: Sequence[Tensor], allowed: Sequence[Tensor]) -> list[Tensor]:
+    """What disease-aware packs leave of each answer: all, or 1 - p where they see another organ with p."""
+    left = [torch.ones_like(mean) for mean in means]
+    for aware, mean, may in zip(answers, means, allowed, strict=True):
+        if not aware.voice.anomaly_aware:
+            continue
+        for index, other in enumerate(answers):
+            if not other.voice.anomaly_aware:
+                rivals = may & (other.organ != aware.organ)
+                left[index] = torch.minimum(left[index], 1 - mean * rivals)
+    return left
 
 
 RULES: dict[MergeRule, Merge] = {
