@@ -13,7 +13,7 @@ from continual_segment.segmentation import blend, slabs
 from continual_segment.segmentation.answers import Voice
 from continual_segment.segmentation.merge import highest_probability, only
 from continual_segment.segmentation.rows import Rows
-from continual_segment.segmentation.slabs import Known, PackDecoder, count_windows, run_slabs
+from continual_segment.segmentation.slabs import Cut, Known, Networks, PackDecoder, count_windows, run_slabs
 from continual_segment.segmentation.windows import gaussian_weights, window_starts
 
 WINDOW = (8, 16, 16)
@@ -54,11 +54,12 @@ def make_scan(*shape):
 
 
 @torch.no_grad()
-def by_rules(voxels, encoder, packs, rules, overlap=0.5, **settings):
+def by_rules(voxels, encoder, packs, rules, overlap=0.5, known=None, heads=(), **settings):
     """Per rule, organ and score of every voxel."""
+    networks, cut = Networks(encoder, packs, heads), Cut(overlap, **settings)
     found = [
         [decision for decision, _ in slab.decide(rules)]
-        for slab in run_slabs(Rows(voxels, WINDOW), encoder, packs, overlap, **settings)
+        for slab in run_slabs(Rows(voxels, WINDOW), networks, cut, known)
     ]
     return [
         tuple(torch.cat([slab[rule][part] for slab in found]).numpy() for part in (0, 1))
@@ -220,7 +221,7 @@ def test_windows_of_air_beside_the_body_are_not_run(encoder, packs):
     hu = np.random.default_rng(0).normal(-1000, 20, (16, 32, 48)).astype(np.int16)
     hu[:, :16, :16] += 1000
     rows, heard = Rows(hu, WINDOW, (-1024.0, 1024.0)), []
-    found = run_slabs(rows, encoder, packs, 0.0, advance=heard.append)
+    found = run_slabs(rows, Networks(encoder, packs), Cut(0.0), advance=heard.append)
     organs = np.concatenate([slab.decide([highest_probability])[0][0].organ.numpy() for slab in found])
     assert encoder.calls == 2
     assert sum(heard) == 2 * 2 * 3
@@ -232,7 +233,7 @@ def test_windows_of_air_beside_the_body_are_not_run(encoder, packs):
 def test_air_inside_the_body_is_run(encoder, packs):
     hu = np.zeros((8, 48, 48), np.int16)
     hu[:, 16:32, 16:32] = -1000
-    list(run_slabs(Rows(hu, WINDOW, (-1024.0, 1024.0)), encoder, packs, 0.0))
+    list(run_slabs(Rows(hu, WINDOW, (-1024.0, 1024.0)), Networks(encoder, packs), Cut(0.0)))
     assert encoder.calls == 9
 
 

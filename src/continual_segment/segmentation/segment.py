@@ -37,7 +37,15 @@ from continual_segment.segmentation.merge import RULES, Merge, MergeRule
 from continual_segment.segmentation.nested import Nesting, merge
 from continual_segment.segmentation.rows import Box, Rows, body_box
 from continual_segment.segmentation.scan_grid import LabelsOnScan
-from continual_segment.segmentation.slabs import Known, PackDecoder, Slab, count_windows, run_slabs
+from continual_segment.segmentation.slabs import (
+    Cut,
+    Known,
+    Networks,
+    PackDecoder,
+    Slab,
+    count_windows,
+    run_slabs,
+)
 from continual_segment.volume import Grid, LabelMap, Volume
 
 
@@ -169,22 +177,14 @@ class Segmenter:
             LabelsOnScan(merge, prepared.grid.shape, scan.grid.shape, self._wanted, scores, box)
             for merge in merges
         ]
+        networks = Networks(self.encode, self.packs, self.heads)
+        cut = Cut(config.overlap, config.windows_at_once, config.skip_below)
         windows = count_windows(rows.shape, self.window, config.overlap)
         with (
             torch.no_grad(),
             tqdm(total=windows, desc=title, unit="window", disable=not config.progress, leave=False) as bar,
         ):
-            for slab in run_slabs(
-                rows,
-                self.encode,
-                self.packs,
-                config.overlap,
-                config.windows_at_once,
-                bar.update,
-                known,
-                config.skip_below,
-                self.heads,
-            ):
+            for slab in run_slabs(rows, networks, cut, known, bar.update):
                 self._take(slab, found, merged, box)
                 del slab  # before the next row of windows needs memory
         return found

@@ -164,27 +164,41 @@ def lines_at_once(shape: tuple[int, int, int], voxels: int) -> Iterator[tuple[sl
             yield slice(z, min(z + slices, depth)), slice(y, min(y + lines, height))
 
 
+@dataclass(frozen=True, eq=False)
+class Networks:
+    """What runs on the windows of a scan."""
+
+    encode: Encode
+    packs: Sequence[PackDecoder]
+    heads: Sequence[PackDecoder] = ()
+    """Tell where tissue is diseased, unless that is known; they run where any pack does."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a scan is cut into windows."""
+
+    overlap: float = 0.5
+    """Share of a window that its neighbour covers too."""
+    at_once: int = 1
+    """Windows of a row that pass the networks together; large ones pass one by one."""
+    skip_below: float = 0.0
+    """A pack skips rows whose body parts it covers to at most this share of its best."""
+
+
 @torch.no_grad()
 def run_slabs(
     rows: Rows,
-    encode: Encode,
-    packs: Sequence[PackDecoder],
-    overlap: float,
-    at_once: int = 1,
-    advance: Callable[[int], object] = lambda windows: None,
+    networks: Networks,
+    cut: Cut,
     known: Known | None = None,
-    skip_below: float = 0.0,
-    heads: Sequence[PackDecoder] = (),
+    advance: Callable[[int], object] = lambda windows: None,
 ) -> Iterator[Slab]:
-    """What the packs say about a scan, from its first slice to its last.
-
-    The networks run on `at_once` windows of a row together. `advance` hears of windows done. A pack skips
-    rows whose body parts it covers to at most `skip_below` of its best. `heads` tell where tissue is
-    diseased, unless that is known; they run where any pack does.
-    """
-    window, device = rows.window, packs[0].organ_ids.device
-    weights = torch.from_numpy(gaussian_weights(window)).to(device)
-    starts, places = window_places(rows.shape, window, overlap)
+    """What the packs say about a scan, from its first slice to its last; `advance` hears of windows done."""
+    window, packs, heads = rows.window, networks.packs, networks.heads
+    device = packs[0].organ_ids.device
+    starts, places = window_places(rows.shape, window, cut.overlap)
+    row = WindowRow(rows, networks.encode, places, cut.at_once, device, advance)
     around = (known or Known()).on(device)
     heads = () if around.anomaly is not None else heads
     if heads:  # filled as slabs are finished, which is before anybody asks
@@ -196,11 +210,11 @@ def run_slabs(
         pack.begin(slab_shape)
     for z, following in zip(starts, [*starts[1:], rows.shape[0]], strict=True):
         height = slice(z, z + window[0])
-        running = [pack for pack in packs if pack.covers(around[rows.own(height)].body_part, skip_below)]
-        asked = [*running, *heads] if running else []
-        run_row(rows, height, encode, asked, weights, places, at_once, advance)
+        parts = around[rows.own(height)].body_part
+        running = [pack for pack in packs if pack.covers(parts, cut.skip_below)]
+        row.run(height, [*running, *heads] if running else [])
         for place in places:
-            weight[place] += weights
+            weight[place] += row.weights
         final = following - z
         own, (depth, *across) = rows.own(slice(z, following)), rows.inner
         inner = slice(depth.start + own.start - z, depth.start + own.stop - z), across[0], across[1]
@@ -226,30 +240,36 @@ def mark_disease(around: Surroundings, slices: slice, head: PackDecoder, said: S
         torch.maximum(there, (1 - answer.background[0]).to(there.dtype), out=there)
 
 
-def run_row(
-    rows: Rows,
-    height: slice,
-    encode: Encode,
-    packs: Sequence[PackDecoder],
-    weights: Tensor,
-    places: Sequence[Place],
-    at_once: int,
-    advance: Callable[[int], object],
-) -> None:
-    """Encode the windows of a row, each once, and let these packs decode them; air is left out."""
-    at_once = 1 if prod(rows.window) >= LARGE_WINDOW else at_once
-    air = rows.air(height, places) if packs else [True] * len(places)
-    left = [place for place, empty in zip(places, air, strict=True) if not empty]
-    advance(len(places) - len(left))
-    voxels = rows[height] if left else None
-    for first in range(0, len(left), at_once):
-        group = left[first : first + at_once]
-        cuts = torch.from_numpy(np.stack([voxels[place] for place in group]))[:, None]  # type: ignore[index]
-        with precision(weights.device):
-            features = encode(cuts.to(weights.device))  # the only pass of these windows
-            for pack in packs:
-                pack.add(features, weights, group)
-        advance(len(group))
+class WindowRow:
+    """The windows that start at one height, at any height of a scan."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        encode: Encode,
+        places: Sequence[Place],
+        at_once: int,
+        device: torch.device,
+        advance: Callable[[int], object],
+    ) -> None:
+        self.rows, self.encode, self.places, self.advance = rows, encode, places, advance
+        self.at_once = 1 if prod(rows.window) >= LARGE_WINDOW else at_once
+        self.weights = torch.from_numpy(gaussian_weights(rows.window)).to(device)
+
+    def run(self, height: slice, packs: Sequence[PackDecoder]) -> None:
+        """Encode each window once and let these packs decode it; windows of air are left out."""
+        air = self.rows.air(height, self.places) if packs else [True] * len(self.places)
+        left = [place for place, empty in zip(self.places, air, strict=True) if not empty]
+        self.advance(len(self.places) - len(left))
+        voxels = self.rows[height] if left else None
+        for first in range(0, len(left), self.at_once):
+            group = left[first : first + self.at_once]
+            cuts = torch.from_numpy(np.stack([voxels[place] for place in group]))[:, None]  # type: ignore[index]
+            with precision(self.weights.device):
+                features = self.encode(cuts.to(self.weights.device))  # the only pass of these windows
+                for pack in packs:
+                    pack.add(features, self.weights, group)
+            self.advance(len(group))
 
 
 def window_places(
