@@ -54,12 +54,13 @@ def make_scan(*shape):
 
 
 @torch.no_grad()
-def by_rules(voxels, encoder, packs, rules, overlap=0.5, known=None, heads=(), **settings):
-    """Per rule, organ and score of every voxel."""
-    networks, cut = Networks(encoder, packs, heads), Cut(overlap, **settings)
+def by_rules(voxels, encoder, packs, rules, overlap=0.5, known=None, heard=None, **settings):
+    """Per rule, organ and score of every voxel; `heard` gets the windows done."""
+    networks, cut = Networks(encoder, packs), Cut(overlap, **settings)
+    advance = (heard if heard is not None else []).append
     found = [
         [decision for decision, _ in slab.decide(rules)]
-        for slab in run_slabs(Rows(voxels, WINDOW), networks, cut, known)
+        for slab in run_slabs(Rows(voxels, WINDOW), networks, cut, known, advance)
     ]
     return [
         tuple(torch.cat([slab[rule][part] for slab in found]).numpy() for part in (0, 1))
@@ -149,7 +150,7 @@ def test_several_rules_give_what_each_gives_alone(encoder, packs):
 def test_the_encoder_runs_once_per_window_whatever_the_number_of_packs(count, encoder, packs):
     voxels, heard = make_scan(20, 16, 24), []
     several = [copy.copy(pack) for pack in packs * 3][:count]
-    by_rules(voxels, encoder, several, [highest_probability] * 3, advance=heard.append)
+    by_rules(voxels, encoder, several, [highest_probability] * 3, heard=heard)
     assert encoder.calls == count_windows(voxels.shape, WINDOW, 0.5) == 4 * 1 * 2
     assert sum(heard) == encoder.calls
 
