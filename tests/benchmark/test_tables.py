@@ -1,8 +1,10 @@
-"""What the paper prints, as we keep it."""
+"""What the paper prints, as we keep it, and tables of ours."""
+
+from types import SimpleNamespace
 
 import pytest
 
-from continual_segment.benchmark.tables import Table, cell, paper, printed
+from continual_segment.benchmark.tables import Table, cell, encoder_tables, paper, printed
 from continual_segment.organs import known_organs
 
 
@@ -54,3 +56,34 @@ def test_a_table_is_written_for_readers_and_for_programs():
     table = Table("one", "One", ("a", "b"), [["1", "2"]], "Note.")
     assert table.markdown() == "### One\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\nNote.\n"
     assert table.csv() == "a,b\n1,2\n"
+
+
+class MadeUpResults:
+    """Ours after the last step of some orders: an organ each of two datasets, better by the own pack."""
+
+    def __init__(self, orders, unfinished=()):
+        self.plan = SimpleNamespace(orders=orders, datasets={"body": None, "neck": None})
+        self.unfinished = unfinished
+
+    def finished(self, order):
+        return [] if order in self.unfinished else ["ours", "ours, own pack"]
+
+    def last(self, order, method):
+        dice = 0.8 if method == "ours" else 0.9
+        values = {name: dice - 0.1 * place for place, name in enumerate(self.plan.orders[order])}
+        return {name: SimpleNamespace(mean=SimpleNamespace(dice=value)) for name, value in values.items()}
+
+    def all(self, found):
+        assert list(found) == ["body", "neck"]
+        return SimpleNamespace(all_organs=found["neck"].mean.dice)
+
+
+def test_encoders_of_other_datasets_are_compared_once_each():
+    orders = {"A": ("body", "neck"), "again": ("body", "neck"), "21": ("neck", "body")}
+    (table,) = encoder_tables(MadeUpResults(orders))
+    assert table.columns == ("encoder trained on", "body DSC", "neck DSC", "all DSC", "all DSC, merged")
+    assert table.rows == [
+        ["body", "90.0", "80.0", "80.0", "70.0"],
+        ["neck", "80.0", "90.0", "90.0", "80.0"],
+    ]
+    assert not list(encoder_tables(MadeUpResults(orders, unfinished=("21",))))

@@ -90,6 +90,7 @@ def make_tables(results: Results) -> Iterator[Table]:
             yield main_table(results, order)
             yield all_table(results, order)
     yield from freezing_tables(results)
+    yield from encoder_tables(results)
     for order in results.plan.orders:
         packs = results.packs(order)
         if len(packs) == len(results.plan.orders[order]):
@@ -190,6 +191,26 @@ def freezing_tables(results: Results) -> Iterator[Table]:
         columns = ("steps", "encoder", *(f"{which} {m}" for which in ("old", "new") for m in METRIC_NAMES))
         note = "Each dataset by its own decoder."
         yield Table("table2_freezing", "Table 2: freezing the encoder", columns, rows, note)
+
+
+def encoder_tables(results: Results) -> Iterator[Table]:
+    """Ours at the end, by the dataset the encoder was trained on; of orders that begin alike, the first."""
+    rows: dict[str, list[str]] = {}
+    for order, (first, *_) in results.plan.orders.items():
+        if first in rows or OURS not in results.finished(order):
+            continue
+        ends = []
+        for method in (OWN_PACK, OURS):
+            found = results.last(order, method)
+            ends.append({name: found[name] for name in results.plan.datasets})  # so that "all" means the same
+        cells = [cell(100 * each.mean.dice, 1) for each in ends[0].values()]
+        cells += [cell(100 * results.all(found).all_organs, 1) for found in ends]
+        rows[first] = [first, *cells]
+    if len(rows) > 1:
+        names = (*(f"{name} DSC" for name in results.plan.datasets), "all DSC", "all DSC, merged")
+        title = "Encoders of other datasets"
+        note = "Each dataset by its own pack; the last column by all packs together."
+        yield Table("encoders", title, ("encoder trained on", *names), list(rows.values()), note)
 
 
 def decoder_tables(results: Results, order: str) -> Iterator[Table]:
