@@ -36,6 +36,14 @@ def test_a_run_that_goes_on_knows_what_was_measured_before(tmp_path):
     assert Progress(tmp_path / "progress.json", pieces).left(pieces) == 6
 
 
+def test_two_runs_side_by_side_keep_what_either_measured(tmp_path):
+    pieces = [piece("one", "train mib", 2, done=True), piece("two", "train plop", 4, done=True)]
+    runs = [Progress(tmp_path / "progress.json", [each]) for each in pieces]
+    for run, each in zip(runs, pieces, strict=True):
+        run.add(each, 3.0)
+    assert Progress(tmp_path / "progress.json", pieces).seconds == {"one": 3.0, "two": 3.0}
+
+
 def test_times_read_well():
     assert minutes(59 * 60) == "59 min"
     assert minutes(2 * 3600 + 5 * 60) == "2 h 5 min"

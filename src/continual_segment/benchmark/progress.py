@@ -28,12 +28,15 @@ class Progress:
 
     def __init__(self, path: Path, pieces: Sequence[Work]) -> None:
         self.path = path
-        self.seconds: dict[str, float] = json.loads(path.read_text()) if path.exists() else {}
+        self.seconds = self._read()
         self.kinds = {piece.title: piece for piece in pieces}
 
     def add(self, piece: Work, seconds: float) -> None:
-        self.seconds[piece.title] = round(seconds, 2)
+        self.seconds = self._read() | {piece.title: round(seconds, 2)}  # others may be at work beside
         write_json(self.path, self.seconds)
+
+    def _read(self) -> dict[str, float]:
+        return json.loads(self.path.read_text()) if self.path.exists() else {}
 
     def left(self, pieces: Sequence[Work]) -> float | None:
         """Seconds that the rest will take; None until a piece of the same sort was measured."""
