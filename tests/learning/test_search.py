@@ -110,6 +110,13 @@ def test_where_cost_is_all_that_counts_projections_are_found(search):
     assert search(bright_below, cost_weight=1e4).go().mixed.plan.kernels == ("projection",)
 
 
+def test_cost_within_the_budget_counts_nothing(search):
+    free, priced = search(bright_below), search(bright_below, cost_weight=1e4, cost_budget=10.0)
+    assert torch.equal(free.go(30).mixed.alpha, priced.go(30).mixed.alpha)
+    scarce = search(bright_below, cost_weight=1e4, cost_budget=0.01)
+    assert not torch.equal(scarce.go(30).mixed.alpha, free.mixed.alpha)
+
+
 def test_a_search_that_goes_on_ends_as_one_that_was_not_stopped(search):
     whole, stopped, resumed = search(), search(), search()
     whole.go(30)
