@@ -46,8 +46,8 @@ class SearchConfig:
     cost_weight: float = 0.0
     """What one nnU-Net decoder's multiply-adds count in the loss that shares are updated by; 0: nothing."""
     cost_budget: float = 0.0
-    """Multiply-adds that count nothing, as a share of one nnU-Net decoder's: below it Dice alone decides. With 0
-    a long search tends to the cheapest kernels, as cost pulls evenly and Dice does not."""
+    """Multiply-adds that count nothing, as a share of one nnU-Net decoder's: below it Dice alone decides.
+    With 0 a long search tends to the cheapest kernels, as cost pulls evenly and Dice does not."""
     alpha_learning_rate: float = 0.01
     """Of Adam on the shares; a search of very many iterations does with less."""
     alpha_weight_decay: float = 1e-3
