@@ -46,8 +46,8 @@ class SearchConfig:
     cost_weight: float = 0.0
     """What one nnU-Net decoder's multiply-adds count in the loss that shares are updated by; 0: nothing."""
     cost_budget: float = 0.0
-    """Multiply-adds that count nothing, as a share of one nnU-Net decoder's: below it Dice alone decides.
-    With 0 a long search tends to the cheapest kernels, as cost pulls evenly and Dice does not."""
+    """Cost counts only while the kernels in the lead need more than this share of one nnU-Net decoder's
+    multiply-adds. With 0 a long search tends to the cheapest: cost pulls evenly, Dice does not."""
     alpha_learning_rate: float = 0.01
     """Of Adam on the shares; a search of very many iterations does with less."""
     alpha_weight_decay: float = 1e-3
@@ -145,8 +145,8 @@ class SearchUpdate(Update):
         alpha = self.mixed.alpha.requires_grad_(True)
         with forward_precision(self.config):
             loss = self.loss_of(images, labels)
-        excess = (self.mixed.expected_cost(self.window) - self.search.cost_budget).clamp_min(0)
-        loss = loss + self.search.cost_weight * excess
+        if self.mixed.plan_cost(self.window) > self.search.cost_budget:
+            loss = loss + self.search.cost_weight * self.mixed.expected_cost(self.window)
         (gradient,) = torch.autograd.grad(self.scaler.scale(loss), [alpha])  # none is computed for weights
         gradient = gradient / self.scaler.get_scale()
         if gradient.isfinite().all():  # a half precision overflow costs one step, as it does for weights
