@@ -110,19 +110,6 @@ def test_where_cost_is_all_that_counts_projections_are_found(search):
     assert search(bright_below, cost_weight=1e4).go().mixed.plan.kernels == ("projection",)
 
 
-def test_cost_counts_only_beyond_the_budget(search):
-    free, priced = search(bright_below), search(bright_below, cost_weight=1e4, cost_budget=1e3)
-    assert torch.equal(free.go(30).mixed.alpha, priced.go(30).mixed.alpha)
-    scarce = search(bright_below, cost_weight=1e4, cost_budget=0.01).go(30)
-    assert not torch.equal(scarce.mixed.alpha, free.mixed.alpha)
-
-
-def test_a_search_ends_within_its_budget(search):
-    dear = search(bright_below).go().mixed.plan_cost(SIZE)
-    held = search(bright_below, cost_weight=10.0, cost_budget=0.5 * dear).go().mixed
-    assert held.plan_cost(SIZE) <= 0.5 * dear
-
-
 def test_a_search_that_goes_on_ends_as_one_that_was_not_stopped(search):
     whole, stopped, resumed = search(), search(), search()
     whole.go(30)

@@ -69,13 +69,6 @@ def test_the_expected_cost_is_that_of_the_plan_where_the_choice_is_sure(mixed, n
     assert dear - cheap == pytest.approx(differ / nnunet, rel=1e-5)
 
 
-def test_the_cost_of_a_plan_is_that_of_the_kernels_in_the_lead(mixed, network):
-    mixed.alpha[0, 2] = mixed.alpha[1, 0] = 0.1
-    plans = DecoderPlan(("p3d", "projection")), DecoderPlan.nnunet(network)
-    own, nnunet = (multiply_adds(plan, network, WINDOW, ORGANS) for plan in plans)
-    assert mixed.plan_cost(WINDOW) == pytest.approx(own / nnunet)
-
-
 def test_the_cost_can_be_lowered_by_alpha(mixed):
     mixed.alpha.requires_grad_(True)
     mixed.expected_cost(WINDOW).backward()

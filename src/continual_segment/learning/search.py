@@ -3,7 +3,7 @@
 Every block runs projection, 2D, P3D and 3D kernels at once. For a while each counts a quarter; then weights
 and the kernels' shares are updated in turn, on different cases, so that a share tells what helps on scans
 the weights have not seen. The kernel with the largest share stays. With a cost weight, shares also feel how
-many multiply-adds they stand for, as far as those are beyond a budget.
+many multiply-adds they stand for.
 
 In:  a frozen encoder and a dataset
 Out: a decoder with a plan of its own, trained; the shares behind the plan
@@ -45,9 +45,6 @@ class SearchConfig:
     """Batches of the search are so many times larger; the paper takes 2."""
     cost_weight: float = 0.0
     """What one nnU-Net decoder's multiply-adds count in the loss that shares are updated by; 0: nothing."""
-    cost_budget: float = 0.0
-    """Cost counts only while the kernels in the lead need more than this share of one nnU-Net decoder's
-    multiply-adds. With 0 a long search tends to the cheapest: cost pulls evenly, Dice does not."""
     alpha_learning_rate: float = 0.01
     """Of Adam on the shares; a search of very many iterations does with less."""
     alpha_weight_decay: float = 1e-3
@@ -60,8 +57,8 @@ class SearchConfig:
             raise ValueError("iterations_share, retrain_share and alpha_learning_rate are above 0.")
         if not 0 <= self.warm_up_share < 1:
             raise ValueError(f"warm_up_share is a share from 0 to below 1, not {self.warm_up_share}.")
-        if self.batch_factor < 1 or min(self.cost_weight, self.cost_budget) < 0:
-            raise ValueError("batch_factor is at least 1, cost_weight and cost_budget at least 0.")
+        if self.batch_factor < 1 or self.cost_weight < 0:
+            raise ValueError("batch_factor is at least 1, cost_weight at least 0.")
         if min(self.case_shares) <= 0 or sum(self.case_shares) >= 1:
             raise ValueError(f"case_shares are two shares with a sum below 1, not {self.case_shares}.")
 
@@ -145,8 +142,7 @@ class SearchUpdate(Update):
         alpha = self.mixed.alpha.requires_grad_(True)
         with forward_precision(self.config):
             loss = self.loss_of(images, labels)
-        if self.mixed.plan_cost(self.window) > self.search.cost_budget:
-            loss = loss + self.search.cost_weight * self.mixed.expected_cost(self.window)
+        loss = loss + self.search.cost_weight * self.mixed.expected_cost(self.window)
         (gradient,) = torch.autograd.grad(self.scaler.scale(loss), [alpha])  # none is computed for weights
         gradient = gradient / self.scaler.get_scale()
         if gradient.isfinite().all():  # a half precision overflow costs one step, as it does for weights

@@ -63,12 +63,6 @@ class MixedDecoder(BlockDecoder):
         rows = self.alpha.detach().tolist()
         return DecoderPlan(tuple(CHOICES[row.index(max(row))] for row in rows))
 
-    def plan_cost(self, window: Sequence[int]) -> float:
-        """Multiply-adds of the plan in the lead, per multiply-add of nnU-Net's decoder."""
-        plans = self.plan, DecoderPlan.nnunet(self.network)
-        own, nnunet = (multiply_adds(plan, self.network, window, self.organs) for plan in plans)
-        return own / nnunet
-
     def expected_cost(self, window: Sequence[int]) -> Tensor:
         """Multiply-adds of the blocks, weighted as the kernels are, per multiply-add of nnU-Net's decoder."""
         costs = [
