@@ -3,16 +3,15 @@
     python benchmarks/segment_memory.py                      # 512x512, a light network: minutes
     python benchmarks/segment_memory.py --slices 800 --organs 143 --packs 4
 
-Every line is a fresh process that segments a scan on disk into a label map on disk; shown is the most
-memory it ever held (resident) and how long it took. The light network has the accumulators of the paper's
-and next to no working memory of its own: `--network paper` adds that, and takes hours.
+Every line is `conseg segment` as a user types it, from a scan on disk to a label map on disk; shown is the
+most memory it ever held (resident) and how long it took. The light network has the accumulators of the
+paper's and next to no working memory of its own: `--network paper` adds that, and takes hours.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import resource
+import os
 import subprocess
 import sys
 import tempfile
@@ -37,45 +36,32 @@ def main() -> None:
     parser.add_argument("--slice-mm", type=float, default=3.0, help="3 needs no resampling between slices")
     parser.add_argument("--overlap", type=float, default=0.0, help="of windows (default: 0, for speed)")
     parser.add_argument("--network", choices=NETWORKS, default="light")
-    parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.measure:
-        print(json.dumps(measure(*map(Path, args.measure[:3]), float(args.measure[3]))))
-        return
     print(f"{'slices':>7} {'organs':>7} {'packs':>6} {'seconds':>9} {'peak GiB':>9} {'GB':>6}")
     with tempfile.TemporaryDirectory() as folder:
         for slices, organs, packs in product(args.slices, args.organs, args.packs):
-            run = one(Path(folder), slices, organs, packs, args)
+            seconds, peak = one(Path(folder), slices, organs, packs, args)
             print(
-                f"{slices:7} {organs:7} {packs:6} {run['seconds']:9.1f} "
-                f"{run['peak'] / 2**30:9.2f} {run['peak'] / 1e9:6.2f}",
+                f"{slices:7} {organs:7} {packs:6} {seconds:9.1f} {peak / 2**30:9.2f} {peak / 1e9:6.2f}",
                 flush=True,
             )
 
 
-def one(folder: Path, slices: int, organs: int, packs: int, args: argparse.Namespace) -> dict[str, float]:
+def one(folder: Path, slices: int, organs: int, packs: int, args: argparse.Namespace) -> tuple[float, int]:
+    """Seconds and peak bytes of one scan."""
     scan, model = folder / f"{slices}.nii.gz", folder / f"model_{organs}_{packs}"
     if not scan.exists():
         make_scan(scan, (slices, args.pixels, args.pixels), (args.slice_mm, args.pixel_mm, args.pixel_mm))
     if not model.exists():
         make_model(model, args.network, organs, packs, WINDOW, SPACING_MM, plans=["projection"])
-    command = [sys.executable, __file__, "--measure", scan, model, folder / "out.nii.gz", str(args.overlap)]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-
-
-def measure(scan: Path, model: Path, out: Path, overlap: float) -> dict[str, float]:
-    """Seconds and peak bytes of one scan in this process."""
-    from continual_segment.clinic.segment import segment
-    from continual_segment.memory import keep_freed_memory
-    from continual_segment.segmentation import SegmentConfig
-
-    keep_freed_memory()
+    conseg = [sys.executable, "-m", "continual_segment.cli.main", "segment"]
+    options = ["-m", model, "-o", folder / "out.nii.gz", "--overlap", str(args.overlap)]
     begun = time.perf_counter()
-    failures = segment(scan, model, out, config=SegmentConfig(overlap=overlap, progress=False))
-    if failures:
-        sys.exit(str(failures))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"seconds": time.perf_counter() - begun, "peak": peak}
+    process = subprocess.Popen([*conseg, scan, *options], stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        sys.exit(f"conseg segment ended with {os.waitstatus_to_exitcode(status)}.")
+    return time.perf_counter() - begun, used.ru_maxrss * 1024
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ segmentation
 body_parts
 model training phantom continual_method
 data networks metrics
-files processes
+files processes packed
 volume organs errors memory
 """
 HEIGHT = {room: -line for line, rooms in enumerate(LINES.split("\n")) for room in rooms.split()}

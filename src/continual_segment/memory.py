@@ -1,17 +1,29 @@
-"""Keep freed memory in the process.
+"""How malloc keeps memory between one layer of a network and the next.
 
-glibc gives large blocks back to the system as soon as they are freed; every layer of a network then waits
-for the kernel to clear new pages. Told to keep them, it does so no more; benchmarks/malloc_thresholds.py
-measures what that gains on the machine at hand. Where there is no glibc nothing happens.
+glibc gives large blocks back to the system as soon as they are freed; every layer then waits for the kernel
+to clear new pages. Told to keep them, it does so no more; benchmarks/malloc_thresholds.py measures what that
+gains on the machine at hand.
+
+Kept blocks must also fit again. PyTorch asks for aligned ones: malloc takes a little more, cuts crumbs off
+both ends and puts them into its caches of small blocks, where they are taken for used. A freed tensor is then
+some bytes short of the next one of its size, and much of the memory of a whole scan lies in such gaps
+(docs/performance.md). Without the caches crumbs and block become one again. One of the two can be turned off
+at run time, the other one only before the process starts.
+
+Where there is no glibc nothing happens.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
+import sys
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
+M_MXFAST, M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = 1, -1, -3  # malloc.h
 LARGEST_KEPT = 2**31 - 1
 LARGEST_FROM_HEAP = 2**30
+TUNABLES = "GLIBC_TUNABLES"
+NO_THREAD_CACHE = "glibc.malloc.tcache_count=0"
 
 
 def keep_freed_memory() -> bool:
@@ -20,6 +32,7 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # other systems, other libc
         return False
+    mallopt(M_MXFAST, 0)
     return bool(mallopt(M_MMAP_THRESHOLD, LARGEST_FROM_HEAP)) and bool(
         mallopt(M_TRIM_THRESHOLD, LARGEST_KEPT)
     )
@@ -32,3 +45,24 @@ def give_back_freed_memory() -> bool:
     except (AttributeError, OSError, TypeError):
         return False
     return bool(trim(ctypes.c_size_t(0)))
+
+
+def start_again_without_thread_cache() -> None:
+    """Put this program in its own place, same process and arguments, with one malloc cache less.
+
+    To be called early in a program, before it holds anything. Returns where there is nothing to be done: no
+    glibc, or whoever started the program had a say about the cache already.
+    """
+    told = os.environ.get(TUNABLES, "")
+    if "glibc.malloc.tcache" in told or not _is_glibc() or not sys.executable:
+        return
+    environment = os.environ | {TUNABLES: f"{told}:{NO_THREAD_CACHE}".lstrip(":")}
+    sys.stdout.flush()
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+
+
+def _is_glibc() -> bool:
+    try:
+        return hasattr(ctypes.CDLL(None), "gnu_get_libc_version")
+    except (OSError, TypeError):
+        return False

@@ -61,6 +61,10 @@ class Volume:
     voxels: np.ndarray
     grid: Grid
 
+    def slices(self, part: slice) -> np.ndarray:
+        """Some slices, for whoever does not need all at a time; those of packed scans are unpacked."""
+        return self.voxels[part]
+
 
 @dataclass(frozen=True, eq=False)
 class LabelMap:

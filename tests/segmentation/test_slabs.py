@@ -15,6 +15,7 @@ from continual_segment.segmentation.merge import highest_probability, only
 from continual_segment.segmentation.rows import Rows
 from continual_segment.segmentation.slabs import Cut, Known, Networks, PackDecoder, count_windows, run_slabs
 from continual_segment.segmentation.windows import gaussian_weights, window_starts
+from continual_segment.volume import Grid, Volume
 
 WINDOW = (8, 16, 16)
 IDS = ((5, 2, 9), (2, 40_000))
@@ -53,6 +54,10 @@ def make_scan(*shape):
     return np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
 
 
+def rows_of(voxels, window_hu=(-1.0, 1.0)):
+    return Rows(Volume(voxels, Grid(voxels.shape, np.eye(4))), WINDOW, window_hu)
+
+
 @torch.no_grad()
 def by_rules(voxels, encoder, packs, rules, overlap=0.5, known=None, heard=None, **settings):
     """Per rule, organ and score of every voxel; `heard` gets the windows done."""
@@ -60,7 +65,7 @@ def by_rules(voxels, encoder, packs, rules, overlap=0.5, known=None, heard=None,
     advance = (heard if heard is not None else []).append
     found = [
         [decision for decision, _ in slab.decide(rules)]
-        for slab in run_slabs(Rows(voxels, WINDOW), networks, cut, known, advance)
+        for slab in run_slabs(rows_of(voxels), networks, cut, known, advance)
     ]
     return [
         tuple(torch.cat([slab[rule][part] for slab in found]).numpy() for part in (0, 1))
@@ -162,7 +167,7 @@ def test_a_scan_smaller_than_a_window_is_segmented_with_air_around_it(
     voxels = make_scan(*shape)
     organs, scores = run(voxels, encoder, packs)
     assert organs.shape == scores.shape == shape
-    rows = Rows(voxels, WINDOW)
+    rows = rows_of(voxels)
     padded, inner = rows[slice(0, rows.shape[0])], rows.inner
     expected, _ = whole_volume(padded, encoder, packs, 0.5)
     np.testing.assert_array_equal(organs, expected[inner])
@@ -221,7 +226,7 @@ def test_half_precision_of_the_sums_turns_ties_alone(encoder, packs, monkeypatch
 def test_windows_of_air_beside_the_body_are_not_run(encoder, packs):
     hu = np.random.default_rng(0).normal(-1000, 20, (16, 32, 48)).astype(np.int16)
     hu[:, :16, :16] += 1000
-    rows, heard = Rows(hu, WINDOW, (-1024.0, 1024.0)), []
+    rows, heard = rows_of(hu, (-1024.0, 1024.0)), []
     found = run_slabs(rows, Networks(encoder, packs), Cut(0.0), advance=heard.append)
     organs = np.concatenate([slab.decide([highest_probability])[0][0].organ.numpy() for slab in found])
     assert encoder.calls == 2
@@ -234,7 +239,7 @@ def test_windows_of_air_beside_the_body_are_not_run(encoder, packs):
 def test_air_inside_the_body_is_run(encoder, packs):
     hu = np.zeros((8, 48, 48), np.int16)
     hu[:, 16:32, 16:32] = -1000
-    list(run_slabs(Rows(hu, WINDOW, (-1024.0, 1024.0)), Networks(encoder, packs), Cut(0.0)))
+    list(run_slabs(rows_of(hu, (-1024.0, 1024.0)), Networks(encoder, packs), Cut(0.0)))
     assert encoder.calls == 9
 
 

@@ -59,13 +59,13 @@ def seen(picture: np.ndarray) -> np.ndarray:
 def _projection(scan: Volume, axis: int) -> np.ndarray:
     """Between the mean and the brightest along each ray, so that outline and bones both show."""
     low, high = WINDOW_HU
-    brightest, total = None, 0.0
-    for index in range(scan.voxels.shape[axis]):
-        plane = np.clip((scan.voxels.take(index, axis=axis) - low) / (high - low), 0, 1).astype(np.float32)
+    brightest, total, voxels = None, 0.0, scan.voxels
+    for index in range(voxels.shape[axis]):
+        plane = np.clip((voxels.take(index, axis=axis) - low) / (high - low), 0, 1).astype(np.float32)
         brightest = plane if brightest is None else np.maximum(brightest, plane)
         total = total + plane
     assert brightest is not None
-    mean = total / np.float32(scan.voxels.shape[axis])
+    mean = total / np.float32(voxels.shape[axis])
     return 0.35 * brightest + 0.65 * mean / max(float(np.max(mean)), 1e-6)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from continual_segment.clinic.jobs import Job
 from continual_segment.clinic.sanity import Sanity, check_scan
 from continual_segment.files import Source, read_source
+from continual_segment.packed import PackedVolume
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,4 +26,5 @@ def read_case(job: Job, series: str | None, force: bool) -> Case:
     started = time.perf_counter()
     source = read_source(job.source, series, force)
     sanity = check_scan(str(job.source), source, force)
-    return Case(job, source, sanity, time.perf_counter() - started)
+    packed = replace(source, volume=PackedVolume.of(source.volume))  # until its results are written
+    return Case(job, packed, sanity, time.perf_counter() - started)

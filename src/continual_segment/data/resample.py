@@ -27,15 +27,17 @@ _ROUNDING = 1e-5  # shares nearer than this are equal: they are sums of float32 
 def resample_scan(volume: Volume, grid: Grid, dtype: type = np.float32) -> Volume:
     """Bicubic within slices, then linear between them; shrinking averages what it drops.
 
-    Beyond input and output a few slices exist at a time. With an integer `dtype` values are rounded.
+    Beyond input and output a few slices exist at a time. With an integer `dtype` values are rounded. A volume
+    that is on the grid already is handed back as it is.
     """
-    if volume.voxels.shape == grid.shape:
-        return Volume(_as(volume.voxels, dtype), grid)
+    if volume.grid.shape == grid.shape:
+        there = volume.slices(slice(0, 1)).dtype == dtype
+        return volume if there else Volume(_as(volume.voxels, dtype), grid)
     resampled: np.ndarray = np.empty(grid.shape, dtype)
     depth = _smooth_weights(volume.grid.shape[0], grid.shape[0])
     for slab in _slabs(grid.shape[0]):
         _, reached = _touched(depth[slab].abs(), slice(0, depth.shape[1]))
-        in_plane = _resize_slices(volume.voxels[reached], grid.shape[1:])
+        in_plane = _resize_slices(volume.slices(reached), grid.shape[1:])
         mixed = depth[slab, reached] @ in_plane.flatten(1)
         resampled[slab] = _as(mixed.view(-1, *grid.shape[1:]).numpy(), dtype)
     return Volume(resampled, grid)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from continual_segment.data.prepared import normalise
+from continual_segment.volume import Volume
 
 AIR_HU = -950.0
 """Blocks of a window that are darker than this on average hold air alone."""
@@ -21,34 +22,46 @@ AIR_BLOCK = (4, 8, 8)
 SLICES_AT_ONCE = 32
 Box = tuple[slice, slice]
 """Lines and columns (y, x) of every slice."""
+WHOLE = slice(None), slice(None)
 
 
 class Rows:
     """Rows of a prepared scan, normalised and padded to at least a window."""
 
     def __init__(
-        self, voxels: np.ndarray, window: tuple[int, int, int], window_hu: tuple[float, float] = (-1.0, 1.0)
+        self,
+        volume: Volume,
+        window: tuple[int, int, int],
+        window_hu: tuple[float, float] = (-1.0, 1.0),
+        box: Box = WHOLE,
     ) -> None:
-        """`voxels` are Hounsfield units; with the `window_hu` that stands here, already normalised ones."""
-        self.voxels, self.window, self.window_hu = voxels, window, window_hu
-        missing = [max(0, size - length) for length, size in zip(voxels.shape, window, strict=True)]
+        """`volume` holds Hounsfield units; with the `window_hu` that stands here, already normalised ones.
+
+        Of every slice the `box` alone is the scan.
+        """
+        self.volume, self.window, self.window_hu, self.box = volume, window, window_hu, box
+        depth, *plane = volume.grid.shape
+        inside = [len(range(*part.indices(length))) for part, length in zip(box, plane, strict=True)]
+        self.own_shape = depth, *inside
+        """(z, y, x) of the scan."""
+        missing = [max(0, size - length) for length, size in zip(self.own_shape, window, strict=True)]
         before = [gap // 2 for gap in missing]
         self._widths = [(b, gap - b) for b, gap in zip(before, missing, strict=True)]
-        z, y, x = (slice(b, b + n) for b, n in zip(before, voxels.shape, strict=True))
+        z, y, x = (slice(b, b + n) for b, n in zip(before, self.own_shape, strict=True))
         self.inner = z, y, x
         """Where the scan lies among the padded voxels."""
-        self.shape = tuple(n + gap for n, gap in zip(voxels.shape, missing, strict=True))
+        self.shape = tuple(n + gap for n, gap in zip(self.own_shape, missing, strict=True))
         """(z, y, x), padded."""
 
     def own(self, slices: slice) -> slice:
         """Those of some padded slices that are the scan's, by their numbers in the scan."""
-        first, length = self.inner[0].start, len(self.voxels)
+        first, length = self.inner[0].start, self.own_shape[0]
         return slice(min(max(slices.start - first, 0), length), min(max(slices.stop - first, 0), length))
 
     def __getitem__(self, slices: slice) -> np.ndarray:
         """Some padded slices, normalised: float32."""
         own = self.own(slices)
-        inside = normalise(self.voxels[own], self.window_hu)
+        inside = normalise(self._own_voxels(own), self.window_hu)
         if not any(map(sum, self._widths)):
             return inside
         first = self.inner[0].start
@@ -60,8 +73,16 @@ class Rows:
 
         Air inside the body, as in a lung, never reaches the side.
         """
-        own = self.own(slices)
-        return [self._at_side(place) and self._is_air(own, place) for place in places]
+        if any(map(sum, self._widths[1:])):
+            return [False] * len(places)  # in a scan narrower than a window, every window shows the body
+        voxels = self._own_voxels(self.own(slices))
+        return [
+            self._at_side(place) and is_air(voxels[:, place[1], place[2]])  # the cheap question first
+            for place in places
+        ]
+
+    def _own_voxels(self, own: slice) -> np.ndarray:
+        return self.volume.slices(own)[:, *self.box]
 
     def _at_side(self, place: tuple[slice, slice, slice]) -> bool:
         return any(
@@ -69,23 +90,23 @@ class Rows:
             for part, length in zip(place[1:], self.shape[1:], strict=True)
         )
 
-    def _is_air(self, own: slice, place: tuple[slice, slice, slice]) -> bool:
-        if any(map(sum, self._widths[1:])):
-            return False  # in a scan narrower than a window, every window shows the body
-        box = self.voxels[own, place[1], place[2]]
-        if box[0].mean() > AIR_HU:  # one slice tells of most windows that they are none
-            return False
-        return bool(block_means(box).max() < AIR_HU)
+
+def is_air(voxels: np.ndarray) -> bool:
+    """Whether there is nothing else."""
+    if voxels[0].mean() > AIR_HU:  # one slice tells of most windows that they are none
+        return False
+    return bool(block_means(voxels).max() < AIR_HU)
 
 
-def body_box(voxels: np.ndarray, window: Sequence[int]) -> Box:
+def body_box(volume: Volume, window: Sequence[int]) -> Box:
     """Lines and columns outside of which every slice is air, a window wide where the scan is."""
-    blocks = [-(-length // size) for length, size in zip(voxels.shape[1:], AIR_BLOCK[1:], strict=True)]
+    depth, height, width = volume.grid.shape
+    blocks = [-(-length // size) for length, size in zip((height, width), AIR_BLOCK[1:], strict=True)]
     tissue = np.zeros(blocks, bool)
-    for first in range(0, len(voxels), SLICES_AT_ONCE):
-        tissue |= (block_means(voxels[first : first + SLICES_AT_ONCE]) >= AIR_HU).any(axis=0)
+    for first in range(0, depth, SLICES_AT_ONCE):
+        some = volume.slices(slice(first, first + SLICES_AT_ONCE))
+        tissue |= (block_means(some) >= AIR_HU).any(axis=0)
     lines, columns = np.atleast_1d(tissue.any(axis=1)), np.atleast_1d(tissue.any(axis=0))
-    _, height, width = voxels.shape
     return _reach(lines, AIR_BLOCK[1], height, window[1]), _reach(columns, AIR_BLOCK[2], width, window[2])
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from continual_segment.packed import PackedVoxels
 from continual_segment.segmentation.answers import Decision, Surroundings
 from continual_segment.segmentation.blend import Said
 from continual_segment.segmentation.merge import Merge
@@ -88,14 +89,21 @@ class LabelsOnScan:
         self.axes = [
             Axis.between(old, new, part) for old, new, part in zip(prepared_shape, shape, parts, strict=True)
         ]
-        inside = (slice(None), *(axis.own for axis in self.axes[1:]))
-        self.organ = np.zeros(shape, np.uint16)
-        self.score = np.zeros(shape, np.float16) if scores else None
-        self._organ = self.organ[inside]
-        self._score = None if self.score is None else self.score[inside]
-        self._written = 0
+        self._depth, self._plane_shape = shape[0], (shape[1], shape[2])
+        self._inside = self.axes[1].own, self.axes[2].own
+        self._organ = PackedVoxels(self._plane_shape, np.uint16)
+        self._score = PackedVoxels(self._plane_shape, np.float16) if scores else None
         self._planes: dict[int, tuple[Plane, Tensor | None]] = {}
         self._carried: tuple[Said, ...] = ()
+
+    @property
+    def organ(self) -> np.ndarray:
+        """(z, y, x), unpacked anew; slices that no slab told of are missing."""
+        return self._organ[:]
+
+    @property
+    def score(self) -> np.ndarray | None:
+        return None if self._score is None else self._score[:]
 
     def put(self, slab: Slab, decision: Decision) -> None:
         """Take the next slab and what the rule says about it; write all slices that are now known."""
@@ -104,9 +112,8 @@ class LabelsOnScan:
             score = None if self._score is None else self._planed_score(organ[z], decision.score[z])
             self._planes[slab.slices.start + z] = self._plane(organ[z]), score
         depth = self.axes[0]
-        while self._written < len(self._organ) and depth.upper[self._written] < slab.slices.stop:
-            self._write(self._written, slab)
-            self._written += 1
+        while len(self._organ) < self._depth and depth.upper[len(self._organ)] < slab.slices.stop:
+            self._write(len(self._organ), slab)
         self._carried = tuple(said.last() for said in slab.said)
         self._planes = {z: plane for z, plane in self._planes.items() if z == slab.slices.stop - 1}
 
@@ -131,18 +138,26 @@ class LabelsOnScan:
         depth = self.axes[0]
         (below, low_score), (above, high_score) = (self._planes[at[z]] for at in (depth.lower, depth.upper))
         known = below.alike & above.alike & (below.organ == above.organ)
-        labels = self._organ[z]
-        np.take(self.wanted, below.organ, out=labels)
+        labels, scores = self.wanted[below.organ], None
+        if low_score is not None and high_score is not None:
+            scores = torch.lerp(low_score, high_score, float(depth.fraction[z])).cpu().numpy()
         asked = np.flatnonzero(~known)
-        if self._score is not None and low_score is not None and high_score is not None:
-            self._score[z] = torch.lerp(low_score, high_score, float(depth.fraction[z])).cpu().numpy()
         for first in range(0, len(asked), voxels_at_once(slab.packs)):
             pixels = asked[first : first + voxels_at_once(slab.packs)]
             decision = self._ask(z, pixels, slab)
             names = self.wanted[decision.organ.flatten().cpu().numpy()]
             labels.flat[pixels] = names
-            if self._score is not None:
-                self._score[z].flat[pixels] = np.where(names > 0, decision.score.flatten().cpu().numpy(), 0)
+            if scores is not None:
+                scores.flat[pixels] = np.where(names > 0, decision.score.flatten().cpu().numpy(), 0)
+        self._organ.append(self._whole(labels))
+        if self._score is not None and scores is not None:
+            self._score.append(self._whole(scores.astype(np.float16)))
+
+    def _whole(self, inside: np.ndarray) -> np.ndarray:
+        """A slice of the scan, nothing around what is in the box."""
+        plane = np.zeros(self._plane_shape, inside.dtype)
+        plane[self._inside] = inside
+        return plane
 
     def _ask(self, z: int, pixels: np.ndarray, slab: Slab) -> Decision:
         """What the rule says of some pixels of a slice, each as a slice of its own."""
@@ -162,7 +177,7 @@ class LabelsOnScan:
         width = slab.shape[2]
         (y_low, y_high, y_part), (x_low, x_high, x_part) = (
             (axis.lower[at], axis.upper[at], axis.fraction[at])
-            for axis, at in zip(across, np.divmod(pixels, self._organ.shape[2]), strict=True)
+            for axis, at in zip(across, np.divmod(pixels, len(self.axes[2].lower)), strict=True)
         )
         part = depth.fraction[z]
         slices = [(depth.lower[z], 1 - part)] + ([(depth.upper[z], part)] if part > 0 else [])
@@ -205,7 +220,7 @@ class LabelsOnScan:
         if anomaly is not None:
             y, x = (
                 torch.from_numpy(axis.nearest[index]).to(anomaly.device)
-                for axis, index in zip(across, np.divmod(pixels, self._organ.shape[2]), strict=True)
+                for axis, index in zip(across, np.divmod(pixels, len(self.axes[2].lower)), strict=True)
             )
             anomaly = anomaly[at][y, x][:, None, None]
         return Surroundings(part, anomaly)

@@ -23,6 +23,7 @@ from continual_segment.errors import ModelError
 from continual_segment.model import Model, OrganPack
 from continual_segment.model.head import AnomalyHead, anomaly_heads
 from continual_segment.organs import LAST_HASHED_ID, Organ, canonical_name, owned_wholes
+from continual_segment.packed import PackedVolume
 from continual_segment.segmentation.answers import Voice
 from continual_segment.segmentation.backends import BACKENDS, BackendName, start_encoder
 from continual_segment.segmentation.explain import (
@@ -170,8 +171,10 @@ class Segmenter:
     ) -> list[LabelsOnScan]:
         """What each rule says, on the scan's grid; `merged` takes what the first says on the prepared one."""
         prepared, config = on_spacing(scan, self.prepare), self.config
-        box = body_box(prepared.voxels, self.window)
-        rows = Rows(prepared.voxels[:, *box], self.window, self.prepare.window_hu)
+        if prepared is not scan:
+            prepared = PackedVolume.of(prepared)
+        box = body_box(prepared, self.window)
+        rows = Rows(prepared, self.window, self.prepare.window_hu, box)
         known = (known_on(known, prepared.grid) if known else self._look(prepared)).inside(box)
         found = [
             LabelsOnScan(merge, prepared.grid.shape, scan.grid.shape, self._wanted, scores, box)

@@ -202,7 +202,7 @@ def run_slabs(
     around = (known or Known()).on(device)
     heads = () if around.anomaly is not None else heads
     if heads:  # filled as slabs are finished, which is before anybody asks
-        around = replace(around, anomaly=torch.zeros(rows.voxels.shape, dtype=torch.float16, device=device))
+        around = replace(around, anomaly=torch.zeros(rows.own_shape, dtype=torch.float16, device=device))
     slab_shape = (window[0], *rows.shape[1:])
     weight = torch.zeros(slab_shape, device=device)
     give_back_freed_memory()  # of reading, before the accumulators are laid out

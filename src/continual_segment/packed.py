@@ -1,0 +1,89 @@
+"""Voxels at rest.
+
+A scan and its labels are there from reading to writing, but only some slices of them are looked at at a time.
+Packed, a scan takes half its memory and a label map a hundredth; slices are unpacked as they are asked for.
+"""
+
+from __future__ import annotations
+
+import blosc2
+import numpy as np
+
+from continual_segment.volume import Grid, Volume
+
+SLICES_A_PACKET = 8
+
+
+class PackedVoxels:
+    """Slices of one shape, appended in order and read in any."""
+
+    def __init__(self, plane_shape: tuple[int, int], dtype: np.dtype | type) -> None:
+        self.plane_shape, self.dtype = plane_shape, np.dtype(dtype)
+        self._packets: list[bytes] = []
+        self._loose: list[np.ndarray] = []
+        """The last slices, too few for a packet."""
+
+    @classmethod
+    def of(cls, voxels: np.ndarray) -> PackedVoxels:
+        packed = cls((voxels.shape[1], voxels.shape[2]), voxels.dtype)
+        for plane in voxels:
+            packed.append(plane.copy())  # a view would keep all voxels alive
+        return packed
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return len(self), *self.plane_shape
+
+    def __len__(self) -> int:
+        return len(self._packets) * SLICES_A_PACKET + len(self._loose)
+
+    def append(self, plane: np.ndarray) -> None:
+        """Take a slice, which nobody may change any more."""
+        self._loose.append(plane.astype(self.dtype, copy=False))
+        if len(self._loose) == SLICES_A_PACKET:
+            packet = np.stack(self._loose)
+            self._packets.append(
+                blosc2.compress(packet, packet.itemsize, 1, blosc2.Filter.SHUFFLE, blosc2.Codec.ZSTD)
+            )
+            self._loose.clear()
+
+    def __getitem__(self, part: slice) -> np.ndarray:
+        """Some slices, or with `[:]` all: an array of their own."""
+        start, stop, step = part.indices(len(self))
+        if step != 1:
+            raise ValueError(f"Slices are unpacked one after the other, not in steps of {step}.")
+        found = np.empty((max(0, stop - start), *self.plane_shape), self.dtype)
+        for number in range(start // SLICES_A_PACKET, -(-stop // SLICES_A_PACKET)):
+            first = number * SLICES_A_PACKET
+            packet = self._packet(number)
+            own = slice(max(start, first), min(stop, first + len(packet)))
+            found[own.start - start : own.stop - start] = packet[own.start - first : own.stop - first]
+        return found
+
+    def _packet(self, number: int) -> np.ndarray:
+        if number == len(self._packets):
+            return np.stack(self._loose)
+        voxels = np.empty((SLICES_A_PACKET, *self.plane_shape), self.dtype)
+        blosc2.decompress(self._packets[number], voxels)
+        return voxels
+
+
+class PackedVolume(Volume):
+    """A scan at rest. `voxels` unpacks all of it anew whenever it is asked for: `slices` is the way."""
+
+    packed: PackedVoxels
+
+    def __init__(self, packed: PackedVoxels, grid: Grid) -> None:
+        object.__setattr__(self, "packed", packed)  # a volume does not change
+        object.__setattr__(self, "grid", grid)
+
+    @classmethod
+    def of(cls, volume: Volume) -> PackedVolume:
+        return volume if isinstance(volume, cls) else cls(PackedVoxels.of(volume.voxels), volume.grid)
+
+    @property
+    def voxels(self) -> np.ndarray:
+        return self.packed[:]
+
+    def slices(self, part: slice) -> np.ndarray:
+        return self.packed[part]
