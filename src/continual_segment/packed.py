@@ -27,7 +27,7 @@ class PackedVoxels:
     def of(cls, voxels: np.ndarray) -> PackedVoxels:
         packed = cls((voxels.shape[1], voxels.shape[2]), voxels.dtype)
         for plane in voxels:
-            packed.append(plane.copy())  # a view would keep all voxels alive
+            packed.append(plane)
         return packed
 
     @property
@@ -37,9 +37,11 @@ class PackedVoxels:
     def __len__(self) -> int:
         return len(self._packets) * SLICES_A_PACKET + len(self._loose)
 
-    def append(self, plane: np.ndarray) -> None:
-        """Take a slice, which nobody may change any more."""
-        self._loose.append(plane.astype(self.dtype, copy=False))
+    def append(self, plane: np.ndarray, box: tuple[slice, slice] = (slice(None), slice(None))) -> None:
+        """Take a slice, or the `box` of one with nothing around it."""
+        whole = np.zeros(self.plane_shape, self.dtype)
+        whole[box] = plane
+        self._loose.append(whole)
         if len(self._loose) == SLICES_A_PACKET:
             packet = np.stack(self._loose)
             self._packets.append(

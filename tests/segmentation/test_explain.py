@@ -10,10 +10,11 @@ from continual_segment.segmentation.explain import (
     binary_entropy_bits,
     disagreement,
     measure_quality,
+    organs_at_faces,
     packs_on_grid,
-    touched_faces,
 )
 from continual_segment.segmentation.nested import Nesting
+from continual_segment.segmentation.rows import WHOLE
 from continual_segment.volume import Grid, LabelMap
 
 
@@ -44,14 +45,17 @@ def test_a_whole_and_its_part_do_not_disagree():
     assert contested([7], [0], whole, part, nesting=Nesting({8: 7})) == [False]
 
 
+def merged(organ, pack, score, disputed):
+    """One line of voxels, by two packs."""
+    found = MergedScan(organ.shape[1:], 2)
+    decision = Decision(torch.tensor(organ), torch.tensor([[score]]), torch.tensor([[pack]]))
+    found.put(WHOLE, organ, decision, torch.tensor([[disputed]]))
+    return found
+
+
 def test_quality_counts_voxels_of_the_organ_alone():
     organ = np.array([[[5, 5, 5, 6, 0]]], np.uint16)
-    found = MergedScan(
-        organ,
-        np.array([[[1.0, 0.5, 0.75, 1.0, 0.0]]], np.float16),
-        np.array([[[1, 1, 2, 2, 0]]], np.uint8),
-        np.array([[[False, True, False, True, False]]]),
-    )
+    found = merged(organ, [0, 0, 1, 1, -1], [1.0, 0.5, 0.75, 1.0, 0.0], [False, True, False, True, False])
     labels = LabelMap(organ, Grid((1, 1, 5), np.diag([10.0, 10.0, 10.0, 1.0])), {5: "liver", 6: "spleen"})
     liver, spleen = measure_quality(found, labels, {1: "a", 2: "b"})
     assert (liver.organ, spleen.organ) == ("liver", "spleen")
@@ -66,11 +70,11 @@ def test_quality_counts_voxels_of_the_organ_alone():
 
 
 def test_an_organ_that_reaches_the_last_slice_is_told():
-    voxels = np.zeros((3, 4, 5), bool)
-    voxels[1, 2, 2] = True
-    assert touched_faces(voxels) == []
-    voxels[2, 2, 2] = voxels[1, 0, 2] = True
-    assert touched_faces(voxels) == ["top", "back"]
+    voxels = np.zeros((3, 4, 5), np.uint16)
+    voxels[1, 2, 2] = 7
+    assert [face for face, organs in organs_at_faces(voxels).items() if 7 in organs] == []
+    voxels[2, 2, 2] = voxels[1, 0, 2] = 7
+    assert [face for face, organs in organs_at_faces(voxels).items() if 7 in organs] == ["top", "back"]
 
 
 def test_a_toss_up_has_one_bit_and_certainty_none():
@@ -78,7 +82,19 @@ def test_a_toss_up_has_one_bit_and_certainty_none():
 
 
 def test_every_labelled_voxel_has_a_pack_also_on_a_finer_grid():
-    found = MergedScan.empty((1, 1, 2))
-    found.organ[:], found.pack[:] = (5, 6), (1, 2)
+    found = merged(np.array([[[5, 6]]]), [0, 1], [1.0, 1.0], [False, False])
     fine = LabelMap(np.array([[[5, 5, 5, 6, 0]]], np.uint16), Grid((1, 1, 5), np.eye(4)), {5: "a", 6: "b"})
     assert packs_on_grid(found, fine, {1: "x", 2: "y"}).voxels.ravel().tolist() == [1, 1, 1, 2, 0]
+
+
+def test_sums_of_several_slabs_add_up_and_nothing_is_beside_the_box():
+    parts = [merged(np.array([[[5, 0]]]), [0, -1], [score, 0.0], [False, False]) for score in (1.0, 0.5)]
+    both = MergedScan((3, 4), 2)
+    for score in (1.0, 0.5):
+        decision = Decision(
+            torch.tensor([[[5, 0]]]), torch.tensor([[[score, 0.0]]]), torch.tensor([[[0, -1]]])
+        )
+        both.put((slice(1, 2), slice(2, 4)), np.array([[[5, 0]]]), decision, torch.zeros(1, 1, 2, dtype=bool))
+    assert both.score[5] == sum(part.score[5] for part in parts) == 1.5
+    assert both.organ.shape == (2, 3, 4)
+    assert np.argwhere(both.organ[:]).tolist() == [[0, 1, 2], [1, 1, 2]]

@@ -10,39 +10,48 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from continual_segment.organs import LAST_HASHED_ID
+from continual_segment.packed import PackedVoxels
 from continual_segment.segmentation.answers import Answer, Decision
 from continual_segment.segmentation.nested import Nesting
+from continual_segment.segmentation.rows import Box
 from continual_segment.volume import LabelMap, Volume
 
 FACES = (("bottom", "top"), ("back", "front"), ("left", "right"))
 """Of a scan, per axis (z, y, x): where it begins and where it ends."""
 
 
-@dataclass(frozen=True, eq=False)
 class MergedScan:
-    """What one rule says about a prepared scan, and whose word that is."""
+    """What one rule says about a prepared scan, and whose word that is: slices at rest, sums per organ."""
 
-    organ: np.ndarray
-    """uint16 ids"""
-    score: np.ndarray
-    """float16"""
-    pack: np.ndarray
-    """uint8: number of the winning pack, 1 for the first; 0 on background."""
-    contested: np.ndarray
-    """bool: where a pack disagrees with the winner."""
+    def __init__(self, plane_shape: tuple[int, int], packs: int) -> None:
+        """`plane_shape` is that of a slice (y, x), `packs` their number."""
+        self.organ = PackedVoxels(plane_shape, np.uint16)
+        self.pack = PackedVoxels(plane_shape, np.uint8)
+        """Number of the winning pack, 1 for the first; 0 on background."""
+        ids = LAST_HASHED_ID + 1
+        self.score, self.entropy, self.contested = (np.zeros(ids) for _ in range(3))
+        """By organ id, summed over its voxels: contested are those where a pack disagrees with the winner."""
+        self.won = np.zeros((packs + 1, ids))
+        """Voxels by the number of the winning pack, and by organ id."""
 
-    @classmethod
-    def empty(cls, shape: tuple[int, ...]) -> MergedScan:
-        return cls(*(np.zeros(shape, kind) for kind in (np.uint16, np.float16, np.uint8, bool)))
+    def put(self, box: Box, organ: np.ndarray, decision: Decision, contested: Tensor) -> None:
+        """Take the next slices in `box`; `organ` is what winners are called, 0 for those not asked for."""
+        pack = (decision.pack + 1).cpu().numpy()
+        for at_rest, found in ((self.organ, organ), (self.pack, pack)):
+            for plane in found:
+                at_rest.append(plane, box)
+        named = organ > 0
+        ids, score = organ[named], decision.score.cpu().numpy()[named]
+        self._add(self.score, ids, score)
+        self._add(self.entropy, ids, binary_entropy_bits(score))
+        self._add(self.contested, ids, contested.numpy()[named])
+        for number, won in enumerate(self.won):
+            self._add(won, ids, pack[named] == number)
 
-    def put(
-        self, place: tuple[slice, slice, slice], organ: np.ndarray, decision: Decision, contested: Tensor
-    ) -> None:
-        """Take the next box; `organ` is what the winners are called, 0 for those not asked for."""
-        self.organ[place] = organ
-        self.score[place] = np.where(organ > 0, decision.score.cpu().numpy(), 0)
-        self.pack[place] = (decision.pack + 1).cpu().numpy()
-        self.contested[place] = contested.numpy()
+    @staticmethod
+    def _add(sums: np.ndarray, ids: np.ndarray, values: np.ndarray) -> None:
+        sums += np.bincount(ids, values, minlength=len(sums))
 
 
 @dataclass(frozen=True)
@@ -97,32 +106,29 @@ def measure_quality(
     found: MergedScan, labels: LabelMap, pack_names: Mapping[int, str]
 ) -> tuple[OrganQuality, ...]:
     """Every organ in a label map; `found` is what it was made of, on the prepared grid."""
-    return tuple(
-        _organ_quality(found, labels, organ, pack_names)
-        for organ in np.unique(labels.voxels[labels.voxels > 0]).tolist()
-    )
-
-
-def _organ_quality(
-    found: MergedScan, labels: LabelMap, organ: int, pack_names: Mapping[int, str]
-) -> OrganQuality:
-    inside, voxels = found.organ == organ, labels.voxels == organ
-    score = found.score[inside].astype(np.float64)
-    won = np.bincount(found.pack[inside], minlength=1) / max(1, int(np.count_nonzero(inside)))
+    voxels = np.bincount(labels.voxels.ravel())
     voxel_ml = float(np.prod(labels.grid.spacing_mm)) / 1000
-    return OrganQuality(
-        organ=labels.names[organ],
-        volume_ml=round(np.count_nonzero(voxels) * voxel_ml, 3),
-        mean_score=_mean(score),
-        mean_entropy_bits=_mean(binary_entropy_bits(score)),
-        contested_share=_mean(found.contested[inside]),
-        packs={name: round(float(won[k]), 4) for k, name in pack_names.items() if k < len(won) and won[k]},
-        touches_edge=tuple(touched_faces(voxels)),
-    )
+    edges = organs_at_faces(labels.voxels)
+    qualities = []
+    for organ in np.flatnonzero(voxels[1:]) + 1:
+        won = found.won[:, organ]
+        inside = max(1.0, won.sum())
+        qualities.append(
+            OrganQuality(
+                organ=labels.names[int(organ)],
+                volume_ml=round(float(voxels[organ]) * voxel_ml, 3),
+                mean_score=_share(found.score[organ], inside),
+                mean_entropy_bits=_share(found.entropy[organ], inside),
+                contested_share=_share(found.contested[organ], inside),
+                packs={name: _share(won[k], inside) for k, name in pack_names.items() if won[k]},
+                touches_edge=tuple(face for face, organs in edges.items() if organ in organs),
+            )
+        )
+    return tuple(qualities)
 
 
-def _mean(values: np.ndarray) -> float:
-    return round(float(values.mean()), 4) if values.size else 0.0
+def _share(total: float, voxels: float) -> float:
+    return round(float(total / voxels), 4)
 
 
 def binary_entropy_bits(probability: np.ndarray) -> np.ndarray:
@@ -130,24 +136,22 @@ def binary_entropy_bits(probability: np.ndarray) -> np.ndarray:
     return -(p * np.log2(p) + (1 - p) * np.log2(1 - p))
 
 
-def touched_faces(voxels: np.ndarray) -> list[str]:
-    """Faces of the scan that an organ reaches."""
-    return [
-        name
+def organs_at_faces(voxels: np.ndarray) -> dict[str, set[int]]:
+    """By the faces of a scan, the organs that reach them."""
+    return {
+        name: set(np.unique(voxels.take(at, axis=axis)).tolist())
         for axis, names in enumerate(FACES)
         for name, at in zip(names, (0, -1), strict=True)
-        if voxels.take(at, axis=axis).any()
-    ]
+    }
 
 
 def packs_on_grid(found: MergedScan, labels: LabelMap, names: Mapping[int, str]) -> LabelMap:
     """The winning pack of every labelled voxel: that of the nearest prepared voxel of the same organ."""
-    packs = nearest(found.pack, labels.grid.shape)
-    packs[nearest(found.organ, labels.grid.shape) != labels.voxels] = 0
-    for organ in np.unique(labels.voxels[(labels.voxels > 0) & (packs == 0)]).tolist():
-        # resampling moved the organ's border by a part of a voxel
-        usual = np.bincount(found.pack[found.organ == organ], minlength=1).argmax()
-        packs[(labels.voxels == organ) & (packs == 0)] = usual
+    packs = nearest(found.pack[:], labels.grid.shape)
+    packs[nearest(found.organ[:], labels.grid.shape) != labels.voxels] = 0
+    lost = (labels.voxels > 0) & (packs == 0)  # resampling moved the organ's border by a part of a voxel
+    usual = found.won.argmax(axis=0).astype(packs.dtype)
+    packs[lost] = usual[labels.voxels[lost]]
     return LabelMap(packs, labels.grid, dict(names))
 
 

@@ -24,7 +24,7 @@ from continual_segment.packed import PackedVoxels
 from continual_segment.segmentation.answers import Decision, Surroundings
 from continual_segment.segmentation.blend import Said
 from continual_segment.segmentation.merge import Merge
-from continual_segment.segmentation.rows import Box
+from continual_segment.segmentation.rows import WHOLE, Box
 from continual_segment.segmentation.slabs import Slab, voxels_at_once
 
 
@@ -78,7 +78,7 @@ class LabelsOnScan:
         shape: tuple[int, int, int],
         wanted: np.ndarray,
         scores: bool = False,
-        box: Box = (slice(None), slice(None)),
+        box: Box = WHOLE,
     ) -> None:
         """`wanted` maps organ ids to what they are called, 0 for those not asked for.
 
@@ -89,10 +89,10 @@ class LabelsOnScan:
         self.axes = [
             Axis.between(old, new, part) for old, new, part in zip(prepared_shape, shape, parts, strict=True)
         ]
-        self._depth, self._plane_shape = shape[0], (shape[1], shape[2])
+        self._depth, *plane = shape
         self._inside = self.axes[1].own, self.axes[2].own
-        self._organ = PackedVoxels(self._plane_shape, np.uint16)
-        self._score = PackedVoxels(self._plane_shape, np.float16) if scores else None
+        self._organ = PackedVoxels((plane[0], plane[1]), np.uint16)
+        self._score = PackedVoxels((plane[0], plane[1]), np.float16) if scores else None
         self._planes: dict[int, tuple[Plane, Tensor | None]] = {}
         self._carried: tuple[Said, ...] = ()
 
@@ -116,9 +116,6 @@ class LabelsOnScan:
             self._write(len(self._organ), slab)
         self._carried = tuple(said.last() for said in slab.said)
         self._planes = {z: plane for z, plane in self._planes.items() if z == slab.slices.stop - 1}
-
-    def _named(self, organ: Tensor) -> np.ndarray:
-        return self.wanted[organ.cpu().numpy()]
 
     def _plane(self, names: np.ndarray) -> Plane:
         _, y, x = self.axes
@@ -149,15 +146,9 @@ class LabelsOnScan:
             labels.flat[pixels] = names
             if scores is not None:
                 scores.flat[pixels] = np.where(names > 0, decision.score.flatten().cpu().numpy(), 0)
-        self._organ.append(self._whole(labels))
+        self._organ.append(labels, self._inside)
         if self._score is not None and scores is not None:
-            self._score.append(self._whole(scores.astype(np.float16)))
-
-    def _whole(self, inside: np.ndarray) -> np.ndarray:
-        """A slice of the scan, nothing around what is in the box."""
-        plane = np.zeros(self._plane_shape, inside.dtype)
-        plane[self._inside] = inside
-        return plane
+            self._score.append(scores, self._inside)
 
     def _ask(self, z: int, pixels: np.ndarray, slab: Slab) -> Decision:
         """What the rule says of some pixels of a slice, each as a slice of its own."""

@@ -148,7 +148,8 @@ class Segmenter:
 
     def explained(self, scan: Volume, title: str = "segmenting", known: Known | None = None) -> Explained:
         """Labels and scores, and why they are so."""
-        merged = MergedScan.empty(scan.grid.with_spacing(self.prepare.spacing_mm).shape)
+        _, height, width = scan.grid.with_spacing(self.prepare.spacing_mm).shape
+        merged = MergedScan((height, width), len(self.packs))
         (found,) = self._run(scan, [self.rule], title, known, scores=True, merged=merged)
         labels = self._label_map(scan, found)
         names = {number: pack.voice.name for number, pack in enumerate(self.packs, start=1)}
@@ -201,7 +202,7 @@ class Segmenter:
         if merged:
             decision, contested = decided[0]
             organ = self._wanted[decision.organ.cpu().numpy()]
-            merged.put((slab.slices, *box), organ, decision, contested)
+            merged.put(box, organ, decision, contested)
 
     @property
     def _told_of_disease(self) -> bool:
