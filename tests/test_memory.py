@@ -64,7 +64,7 @@ def test_a_program_starts_again_once_with_its_arguments_and_in_its_own_process(p
     script.write_text(
         "import os, sys\n"
         "from continual_segment.memory import start_again_without_thread_cache\n"
-        "print(os.getpid(), os.environ.get('GLIBC_TUNABLES'), sys.argv[1:])\n"
+        "print(os.getpid(), os.environ.get('GLIBC_TUNABLES'), sys.argv[1:], flush=True)\n"
         "start_again_without_thread_cache()\n"
         "print('goes on')\n"
     )

@@ -18,6 +18,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from contextlib import suppress
 
 M_MXFAST, M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = 1, -1, -3  # malloc.h
 LARGEST_KEPT = 2**31 - 1
@@ -50,15 +51,15 @@ def give_back_freed_memory() -> bool:
 def start_again_without_thread_cache() -> None:
     """Put this program in its own place, same process and arguments, with one malloc cache less.
 
-    To be called early in a program, before it holds anything. Returns where there is nothing to be done: no
+    To be called early in a program, before it holds or has printed anything. Returns where there is nothing to be done: no
     glibc, or whoever started the program had a say about the cache already.
     """
     told = os.environ.get(TUNABLES, "")
     if "glibc.malloc.tcache" in told or not _is_glibc() or not sys.executable:
         return
     environment = os.environ | {TUNABLES: f"{told}:{NO_THREAD_CACHE}".lstrip(":")}
-    sys.stdout.flush()
-    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+    with suppress(OSError):  # then it goes on as it is
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
 def _is_glibc() -> bool:
