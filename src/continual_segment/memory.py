@@ -51,8 +51,8 @@ def give_back_freed_memory() -> bool:
 def start_again_without_thread_cache() -> None:
     """Put this program in its own place, same process and arguments, with one malloc cache less.
 
-    To be called early in a program, before it holds or has printed anything. Returns where there is nothing to be done: no
-    glibc, or whoever started the program had a say about the cache already.
+    To be called early in a program, before it holds or has printed anything. Returns where there is nothing
+    to be done: no glibc, or whoever started the program had a say about the cache already.
     """
     told = os.environ.get(TUNABLES, "")
     if "glibc.malloc.tcache" in told or not _is_glibc() or not sys.executable:

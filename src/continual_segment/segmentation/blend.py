@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+Place = tuple[slice, slice, slice]
+"""Of a window (z, y, x)."""
 KEPT_AS = torch.float16
 """Half of what the accumulators of whole scans need; sums and last layer are computed in float32."""
 
@@ -44,28 +46,34 @@ class Blend:
 
     def __init__(self, channels: int, slab_shape: Sequence[int], device: torch.device) -> None:
         self.total = torch.zeros(channels, *slab_shape, dtype=KEPT_AS, device=device)
-        self.weight = torch.zeros(tuple(slab_shape), device=device)
-        """Of the windows that ran."""
+        self.missing: Tensor | None = None
+        """Weight of the windows that did not run; None as long as all did, which is most often."""
 
-    def add(self, values: Tensor, weights: Tensor, place: tuple[slice, slice, slice]) -> None:
+    def add(self, values: Tensor, weights: Tensor, place: Place) -> None:
         """Add one window (channel, z, y, x)."""
         for total, value in zip(self.total, values, strict=True):  # by channel: the products stay small
             total[place] += value * weights
-        self.weight[place] += weights
 
-    def finish(self, slices: int, weight: Tensor, inner: tuple[slice, slice, slice]) -> Said:
+    def leave_out(self, weights: Tensor, places: Sequence[Place]) -> None:
+        """Note that windows did not run."""
+        if places and self.missing is None:
+            self.missing = torch.zeros_like(self.total[0], dtype=weights.dtype)
+        for place in places:
+            self.missing[place] += weights  # type: ignore[index]
+
+    def finish(self, slices: int, weight: Tensor, inner: Place) -> Said:
         """The mean over the first slices, valid until the slab moves up; `weight` is that of all windows."""
-        ran = self.weight[:slices]
-        divisor = torch.where(ran > 0, ran, 1.0)
+        ran, share = weight[:slices], None
+        if self.missing is not None and self.missing[:slices].any():
+            ran = ran - self.missing[:slices]  # exactly 0 where none ran: both were summed up in one order
+            share = (ran / weight[:slices])[inner]
+            ran = torch.where(ran > 0, ran, 1.0)
         for total in self.total:
-            total[:slices] /= divisor
-        values = self.total[:, :slices][(slice(None), *inner)]
-        if torch.equal(ran, weight[:slices]):
-            return Said(values, None)
-        return Said(values, (ran / weight[:slices])[inner])
+            total[:slices] /= ran
+        return Said(self.total[:, :slices][(slice(None), *inner)], share)
 
     def move_up(self, slices: int) -> None:
-        for slab in (*self.total, self.weight):
+        for slab in self.total if self.missing is None else (*self.total, self.missing):
             move_up(slab, slices)
 
 

@@ -25,12 +25,11 @@ from continual_segment.networks.heads import ProjectionHead
 from continual_segment.organs import UNKNOWN_PART
 from continual_segment.segmentation.answers import Answer, Decision, Surroundings, Voice
 from continual_segment.segmentation.backends import BackendName, Encode, precision, start_decoder
-from continual_segment.segmentation.blend import Blend, Said, move_up
+from continual_segment.segmentation.blend import Blend, Place, Said, move_up
 from continual_segment.segmentation.merge import Merge
 from continual_segment.segmentation.rows import Box, Rows
 from continual_segment.segmentation.windows import gaussian_weights, window_starts
 
-Place = tuple[slice, slice, slice]
 Doubt = Callable[[Sequence[Answer], Decision], Tensor]
 NUMBERS_AT_ONCE = 2**24
 """Probabilities of all packs and organs that exist at a time while slices are decided: 64 MB."""
@@ -212,9 +211,12 @@ def run_slabs(
         height = slice(z, z + window[0])
         parts = around[rows.own(height)].body_part
         running = [pack for pack in packs if pack.covers(parts, cut.skip_below)]
-        row.run(height, [*running, *heads] if running else [])
+        running += heads if running else ()
+        air = row.run(height, running)
         for place in places:
             weight[place] += row.weights
+        for pack in (*packs, *heads):
+            pack.blend.leave_out(row.weights, air if pack in running else places)
         final = following - z
         own, (depth, *across) = rows.own(slice(z, following)), rows.inner
         inner = slice(depth.start + own.start - z, depth.start + own.stop - z), across[0], across[1]
@@ -256,11 +258,12 @@ class WindowRow:
         self.at_once = 1 if prod(rows.window) >= LARGE_WINDOW else at_once
         self.weights = torch.from_numpy(gaussian_weights(rows.window)).to(device)
 
-    def run(self, height: slice, packs: Sequence[PackDecoder]) -> None:
-        """Encode each window once and let these packs decode it; windows of air are left out."""
-        air = self.rows.air(height, self.places) if packs else [True] * len(self.places)
-        left = [place for place, empty in zip(self.places, air, strict=True) if not empty]
-        self.advance(len(self.places) - len(left))
+    def run(self, height: slice, packs: Sequence[PackDecoder]) -> list[Place]:
+        """Encode each window once and let these packs decode it; return windows of air, which did not run."""
+        empty = self.rows.air(height, self.places) if packs else [True] * len(self.places)
+        air = [place for place, is_air in zip(self.places, empty, strict=True) if is_air]
+        left = [place for place, is_air in zip(self.places, empty, strict=True) if not is_air]
+        self.advance(len(air))
         voxels = self.rows[height] if left else None
         for first in range(0, len(left), self.at_once):
             group = left[first : first + self.at_once]
@@ -270,6 +273,7 @@ class WindowRow:
                 for pack in packs:
                     pack.add(features, self.weights, group)
             self.advance(len(group))
+        return air
 
 
 def window_places(
