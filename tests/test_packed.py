@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from continual_segment.packed import SLICES_A_PACKET, PackedVolume, PackedVoxels
@@ -19,6 +19,7 @@ def make_volume(slices):
     return Volume(make_voxels(slices), Grid((slices, 5, 7), np.diag([1.0, 2.0, 3.0, 1.0])))
 
 
+@settings(deadline=None)
 @given(slices=st.integers(1, 30), data=st.data())
 def test_any_slices_come_out_as_they_went_in(slices, data):
     voxels = make_voxels(slices)
