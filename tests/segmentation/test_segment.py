@@ -21,6 +21,7 @@ from continual_segment.segmentation import SegmentConfig, Segmenter
 from continual_segment.segmentation.answers import Voice
 from continual_segment.segmentation.merge import only
 from continual_segment.segmentation.nested import Nesting
+from continual_segment.segmentation.segment import known_on
 from continual_segment.segmentation.slabs import Known
 from continual_segment.volume import Grid, Volume
 
@@ -337,3 +338,15 @@ def test_an_organ_asked_for_without_its_parts_has_no_holes_where_they_are(model)
 def test_a_rule_that_is_none_is_refused(wrong):
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} is "):
         SegmentConfig(**wrong)
+
+
+def test_what_is_known_of_a_scan_lies_in_the_same_place_on_the_prepared_grid():
+    own = Grid((10, 12, 16), np.diag([1.0, 1.0, 1.0, 1.0]))
+    prepared = own.with_spacing((2.0, 3.0, 4.0))
+    anomaly = np.zeros(own.shape, np.float32)
+    anomaly[6:, 6:, 8:] = 1
+    found = known_on(Known(np.arange(10), anomaly), own, prepared)
+    assert found.anomaly.shape == prepared.shape == (5, 4, 4)
+    assert found.body_part.tolist() == [1, 3, 5, 7, 9]
+    assert found.anomaly[4, 3, 3] == pytest.approx(1, abs=0.05)
+    assert found.anomaly[0].max() == pytest.approx(0, abs=0.05)

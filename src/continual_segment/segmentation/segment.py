@@ -176,7 +176,7 @@ class Segmenter:
             prepared = PackedVolume.of(prepared)
         box = body_box(prepared, self.window)
         rows = Rows(prepared, self.window, self.prepare.window_hu, box)
-        known = (known_on(known, prepared.grid) if known else self._look(prepared)).inside(box)
+        known = (known_on(known, scan.grid, prepared.grid) if known else self._look(prepared)).inside(box)
         found = [
             LabelsOnScan(merge, prepared.grid.shape, scan.grid.shape, self._wanted, scores, box)
             for merge in merges
@@ -246,13 +246,13 @@ def head_runner(head: AnomalyHead, device: torch.device) -> PackDecoder:
     return PackDecoder(head.head(), [1], device, Voice(head.name, head.fingerprint))
 
 
-def known_on(known: Known, grid: Grid) -> Known:
-    """What is known of a scan, on its prepared grid."""
+def known_on(known: Known, own: Grid, grid: Grid) -> Known:
+    """What is known of a scan on its `own` grid, on the prepared one."""
     part, anomaly = known.body_part, known.anomaly
     if part is not None:
         part = nearest(np.asarray(part), (grid.shape[0],))
     if anomaly is not None:
-        anomaly = resample_scan(Volume(anomaly, grid), grid).voxels.clip(0, 1)
+        anomaly = resample_scan(Volume(anomaly, own), grid).voxels.clip(0, 1)
     return Known(part, anomaly)
 
 
