@@ -106,3 +106,13 @@ def test_a_class_that_never_came_has_no_median(overlapping):
 def test_the_published_scale_accepts_half_of_the_range_with_many_classes(overlapping):
     assert least_threshold(0.001, overlapping, "normalised") == 0.001
     assert least_threshold(0.001, overlapping, "code") == pytest.approx(0.001 * 4 * log(7))
+
+
+@pytest.mark.parametrize("mean_over", ["all", "valid"])
+def test_numeric_gradients_of_the_completed_loss_agree(draw, draw_labels, overlapping, mean_over):  # T30
+    completed = complete(draw_labels(3), draw(5, seed=1), overlapping, torch.full((4,), 0.5))
+    assert (completed.targets == IGNORE).any()
+    assert torch.autograd.gradcheck(
+        lambda logits: completed_loss(logits, completed, overlapping, "all", 0.2, mean_over),
+        draw(7, grad=True),
+    )

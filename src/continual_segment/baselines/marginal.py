@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from continual_segment.baselines.classes import StepClasses
 from continual_segment.networks import Decoder
@@ -25,8 +26,29 @@ NewLogits = Literal["joined", "sum"]
 
 def joined(logits: Tensor, background: Sequence[int], kept: Sequence[int]) -> Tensor:
     """Logits (batch, class, ...) with some channels joined to one background, followed by the kept ones."""
-    logits = precise(logits)
-    return torch.cat((logits[:, list(background)].logsumexp(1, keepdim=True), logits[:, list(kept)]), dim=1)
+    return _Joined.apply(precise(logits), list(background), list(kept))
+
+
+class _Joined(torch.autograd.Function):
+    """What autograd would do with a volume for every step of it, done with one."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, background: list[int], kept: list[int]) -> Tensor:
+        group = logits[:, background]
+        together = group.logsumexp(1, keepdim=True)
+        ctx.channels, ctx.shape = (background, kept), logits.shape
+        if ctx.needs_input_grad[0]:
+            ctx.save_for_backward(group.sub_(together).exp_())
+        return torch.cat((together, logits[:, kept]), dim=1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,), (shares,), (background, kept) = outer, ctx.saved_tensors, ctx.channels
+        by_logits = gradient.new_zeros(ctx.shape)
+        by_logits[:, background] = shares * gradient[:, :1]
+        by_logits[:, kept] = gradient[:, 1:]
+        return by_logits, None, None
 
 
 def labelled_logits(logits: Tensor, classes: StepClasses) -> Tensor:
@@ -59,14 +81,44 @@ def distillation(
     raises other old organs inside them. `mean_over_classes` divides by the number of classes, as the
     published code does.
     """
-    old = classes.old_only
-    answer = joined(student, classes.background_of_student, old).log_softmax(1)
+    old = list(classes.old_only)
     if overlap == "merged":
         target = joined(teacher, classes.background_of_teacher, old).softmax(1)
     else:
         target = precise(teacher).softmax(1)[:, [0, *old]]
-    loss = -(target * answer).sum(1).mean()
+    loss = _CrossEntropy.apply(precise(student), target.detach(), list(classes.background_of_student), old)
     return loss / (len(old) + 1) if mean_over_classes else loss
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Mean over voxels of the cross-entropy of a target and the softmax of joined and kept logits.
+
+    The target t has background first, then the kept classes; its sum is T. With q the softmax of all
+    logits z, the loss of a voxel is T lse(all) - t_0 lse(joined) - sum_c t_c z_c, and its derivative by the
+    logit k is T q_k - t_k for a kept class, T q_k - t_0 q_k / q(joined) for a joined one.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, target: Tensor, background: list[int], kept: list[int]) -> Tensor:
+        total, voxels = target.sum(1, keepdim=True), target[:, :1].numel()
+        own = logits[:, kept]
+        loss = -(own.flatten() @ target[:, 1:].flatten())
+        everything = logits.logsumexp(1, keepdim=True)
+        group = logits[:, background].logsumexp(1, keepdim=True)
+        loss += (total * everything).sum() - (target[:, :1] * group).sum()
+        if ctx.needs_input_grad[0]:
+            gradient = torch.empty_like(logits)  # every class is joined or kept
+            gradient[:, kept] = own.sub_(everything).exp_().mul_(total).sub_(target[:, 1:])
+            of_group = total * (group - everything).exp() - target[:, :1]
+            gradient[:, background] = (logits[:, background] - group).exp_().mul_(of_group)
+            ctx.save_for_backward(gradient.div_(voxels))
+        return loss / voxels
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * outer[0], None, None, None
 
 
 @torch.no_grad()

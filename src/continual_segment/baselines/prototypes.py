@@ -7,7 +7,8 @@ its weight, so that organs smaller than a block do not vanish.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -17,18 +18,33 @@ from torch.nn import functional
 MemoryKind = Literal["moving", "cumulative"]
 
 
-def class_means(features: Tensor, targets: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
-    """Per class in the targets (batch, z, y, x) but background: its mean feature and the weight behind."""
+@dataclass(frozen=True, eq=False)
+class ClassMeans:
+    """Mean features of the classes in some patches."""
+
+    channels: Tensor
+    """The classes (class)."""
+    vectors: Tensor
+    """Their means (class, feature)."""
+    weights: Tensor
+    """Voxels behind each (class)."""
+
+    def of(self, channels: Sequence[int]) -> ClassMeans:
+        """Those among these classes."""
+        chosen = torch.isin(self.channels, torch.tensor(channels, device=self.channels.device))
+        return ClassMeans(self.channels[chosen], self.vectors[chosen], self.weights[chosen])
+
+
+def class_means(features: Tensor, targets: Tensor) -> ClassMeans:
+    """Of all classes in the targets (batch, z, y, x) but background."""
+    channels = targets.unique()
+    channels = channels[channels > 0]
+    members = (targets[:, None] == channels[:, None, None, None]).to(features.dtype)
     z, y, x = features.shape[2:]
-    found = {}
-    for channel in targets.unique().tolist():
-        if channel > 0:
-            share = functional.adaptive_avg_pool3d(
-                (targets == channel)[:, None].to(features.dtype), (z, y, x)
-            )
-            weight = share.sum()
-            found[channel] = ((features * share).sum((0, 2, 3, 4)) / weight, weight.detach())
-    return found
+    shares = functional.adaptive_avg_pool3d(members, (z, y, x))
+    weights = shares.sum((0, 2, 3, 4))
+    sums = torch.einsum("bkzyx,bfzyx->kf", shares, features)
+    return ClassMeans(channels, sums / weights[:, None], weights)
 
 
 class PrototypeMemory(nn.Module):
@@ -61,34 +77,32 @@ class PrototypeMemory(nn.Module):
         return self.seen.nonzero()[:, 0].tolist()
 
     @torch.no_grad()
-    def update(self, means: Mapping[int, tuple[Tensor, Tensor]], allowed: Iterable[int]) -> None:
+    def update(self, means: ClassMeans, allowed: Sequence[int]) -> None:
         """Take in the means of classes that are labelled now; all others stay as they are."""
-        for channel in allowed:
-            if channel not in means:
-                continue
-            mean, weight = means[channel]
-            before = self.seen[channel]
-            moving = self.momentum * (before > 0)  # the first mean is taken as it is
-            share = before / (before + weight) if self.kind == "cumulative" else moving
-            self.vectors[channel] = share * self.vectors[channel] + (1 - share) * mean
-            self.seen[channel] = before + weight
+        means = means.of(allowed)
+        before = self.seen[means.channels]
+        moving = self.momentum * (before > 0)  # the first mean is taken as it is
+        share = before / (before + means.weights) if self.kind == "cumulative" else moving
+        kept = share[:, None] * self.vectors[means.channels]
+        self.vectors[means.channels] = kept + (1 - share[:, None]) * means.vectors
+        self.seen[means.channels] = before + means.weights
 
-    def attraction(self, means: Mapping[int, tuple[Tensor, Tensor]], channels: Iterable[int]) -> Tensor:
+    def attraction(self, means: ClassMeans, channels: Sequence[int]) -> Tensor:
         """Mean over these classes, as far as both sides know them, of 1 - cosine of mean and memory."""
-        known = set(self.stored)
-        terms = [1 - cosine(means[c][0], self.vectors[c]) for c in channels if c in means and c in known]
-        return torch.stack(terms).mean() if terms else self.vectors.new_zeros(())
+        means = means.of([channel for channel in channels if self.seen[channel] > 0])
+        apart = 1 - cosines(means.vectors, self.vectors[means.channels]).diagonal()
+        return apart.sum() / max(1, len(apart))
 
-    def repulsion(self, means: Mapping[int, tuple[Tensor, Tensor]]) -> Tensor:
+    def repulsion(self, means: ClassMeans) -> Tensor:
         """Mean over present classes and other stored ones of their cosine, where it is above 0."""
-        terms = [
-            cosine(mean, self.vectors[other]).clamp_min(0)
-            for channel, (mean, _) in means.items()
-            for other in self.stored
-            if other != channel
-        ]
-        return torch.stack(terms).mean() if terms else self.vectors.new_zeros(())
+        stored = torch.tensor(self.stored, dtype=torch.int64, device=self.seen.device)
+        others = means.channels[:, None] != stored
+        alike = cosines(means.vectors, self.vectors[stored]).clamp_min(0)
+        return (alike * others).sum() / others.sum().clamp_min(1)
 
 
-def cosine(a: Tensor, b: Tensor) -> Tensor:
-    return (a @ b.detach()) / (a.norm() * b.norm() + 1e-8)
+def cosines(vectors: Tensor, remembered: Tensor) -> Tensor:
+    """Of each vector and each remembered one, which gets no gradient."""
+    remembered = remembered.detach()
+    lengths = vectors.norm(dim=1)[:, None] * remembered.norm(dim=1)
+    return (vectors @ remembered.T) / (lengths + 1e-8)

@@ -31,7 +31,31 @@ def dice_and_cross_entropy(
     its class's voxels in the sample to the power of -balance: with 0 all voxels weigh the same, with 1 all
     classes.
     """
-    return _DiceAndCrossEntropy.apply(precise(logits), labels, dice_over, balance)
+    logits, labels = precise(logits), labels.flatten(1)
+    weight = torch.full(labels.shape, 1 / labels.numel(), dtype=logits.dtype, device=logits.device)
+    true = class_sums(labels, torch.ones_like(weight), logits.shape[1])
+    counted = (true > 0 if dice_over == "present" else torch.ones_like(true)).to(true.dtype)
+    counted[:, 0] = 0  # background
+    if balance:
+        rarity = true.clamp_min(1).pow(-balance).gather(1, labels)
+        weight = weight * rarity / rarity.mean(1, keepdim=True)
+    return weighted_dice_and_cross_entropy(logits, labels, weight, counted / counted.sum().clamp_min(1))
+
+
+def class_sums(labels: Tensor, values: Tensor, classes: int) -> Tensor:
+    """Values (batch, voxel) summed over the voxels of each class (batch, class)."""
+    return values.new_zeros(len(values), classes).scatter_add_(1, labels, values)
+
+
+def weighted_dice_and_cross_entropy(
+    logits: Tensor, labels: Tensor, weight: Tensor, dice_share: Tensor, valid: Tensor | None = None
+) -> Tensor:
+    """Cross-entropy minus soft Dice with a weight for each of their terms.
+
+    labels (batch, voxel); `weight` (batch, voxel) is that of a voxel's cross-entropy, `dice_share`
+    (batch, class) that of a class's Dice. Voxels that are not `valid`, 0 instead of 1, are left out of Dice.
+    """
+    return _DiceAndCrossEntropy.apply(logits, labels, weight, dice_share, valid)
 
 
 class _DiceAndCrossEntropy(torch.autograd.Function):
@@ -40,48 +64,46 @@ class _DiceAndCrossEntropy(torch.autograd.Function):
     Left to autograd, every step over (class, voxel) would keep a volume of all classes for later; with a
     hundred organs that costs more than the network. Here there is one such volume: first probabilities,
     then, in their place, the gradient. With a and b the derivatives by predicted mass and overlap of
-    a class, g that by a voxel's log-probability of its own class y, and p probabilities, the derivative by
-    the logit of class k is p_k (a_k - s) + [k = y] (b_y p_y + g) with s = sum_c a_c p_c + b_y p_y + g.
+    a class, g that by a voxel's log-probability of its own class y, v its validity, and p probabilities, the
+    derivative by the logit of class k is p_k (a_k v - s) + [k = y] (b_y v p_y + g) with
+    s = sum_c a_c v p_c + b_y v p_y + g.
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, labels: Tensor, dice_over: DiceClasses, balance: float) -> Tensor:
+    def forward(
+        ctx: Any, logits: Tensor, labels: Tensor, weight: Tensor, dice_share: Tensor, valid: Tensor | None
+    ) -> Tensor:
         batch, classes = logits.shape[:2]
-        labels = labels.reshape(batch, -1)
         log_probability = logits.detach().log_softmax(dim=1).reshape(batch, classes, -1)
         log_own = log_probability.gather(1, labels[:, None])[:, 0]  # what each voxel gives its true class
-        own, probability = log_own.exp(), log_probability.exp_()
-        predicted = probability.sum(dim=2)
-        true = torch.zeros_like(predicted).scatter_add_(1, labels, torch.ones_like(own))
-        overlap = torch.zeros_like(predicted).scatter_add_(1, labels, own)
+        probability, seen = log_probability.exp_(), torch.ones_like(log_own) if valid is None else valid
+        own = log_own.exp() * seen
+        predicted = probability.sum(2) if valid is None else (probability @ valid[:, :, None])[:, :, 0]
+        true = class_sums(labels, seen, classes)
+        overlap = class_sums(labels, own, classes)
         whole = predicted + true + SMOOTH
         dice = (2 * overlap + SMOOTH) / whole
-        counted = (true > 0 if dice_over == "present" else torch.ones_like(true)).to(dice.dtype)
-        counted[:, 0] = 0  # background
-        share = counted / counted.sum().clamp_min(1)
-        weight = torch.full_like(own, 1 / own.numel())
-        if balance:
-            rarity = true.clamp_min(1).pow(-balance).gather(1, labels)
-            weight = weight * rarity / rarity.mean(1, keepdim=True)
         if ctx.needs_input_grad[0]:
-            by_predicted, by_overlap = share * dice / whole, -2 * share / whole
+            by_predicted, by_overlap = dice_share * dice / whole, -2 * dice_share / whole
             at_own = by_overlap.gather(1, labels) * own - weight
             ctx.shape = logits.shape
-            ctx.save_for_backward(_gradient(probability, labels, by_predicted, at_own))
-        return -(log_own * weight).sum() - (dice * share).sum()
+            ctx.save_for_backward(_gradient(probability, labels, by_predicted, at_own, seen))
+        return -(log_own * weight).sum() - (dice * dice_share).sum()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None, None, None]:
         (gradient,) = ctx.saved_tensors
-        return (gradient * outer[0]).reshape(ctx.shape), None, None, None
+        return (gradient * outer[0]).reshape(ctx.shape), None, None, None, None
 
 
-def _gradient(probability: Tensor, labels: Tensor, by_predicted: Tensor, at_own: Tensor) -> Tensor:
+def _gradient(
+    probability: Tensor, labels: Tensor, by_predicted: Tensor, at_own: Tensor, valid: Tensor
+) -> Tensor:
     """The derivative by the logits, written over the probabilities (batch, class, voxel)."""
-    total = torch.bmm(by_predicted[:, None], probability)[:, 0] + at_own
+    total = torch.bmm(by_predicted[:, None], probability)[:, 0] * valid + at_own
     for number in range(probability.shape[1]):  # class by class: what is read again is still near
-        probability[:, number] *= by_predicted[:, number, None] - total
+        probability[:, number] *= by_predicted[:, number, None] * valid - total
     return probability.scatter_add_(1, labels[:, None], at_own[:, None])
 
 
