@@ -1,5 +1,7 @@
 """Orders, methods and budgets of a benchmark."""
 
+import argparse
+
 import pytest
 
 from continual_segment.baselines import METHODS
@@ -7,7 +9,7 @@ from continual_segment.baselines.mib import MiB
 from continual_segment.benchmark.plan import ALL_METHODS, Plan, make_method, make_orders, stage_shares
 from continual_segment.benchmark.sources import raw_datasets
 from continual_segment.cli.benchmark import METHODS as NAMED
-from continual_segment.cli.benchmark import _methods, kinds_by_name
+from continual_segment.cli.benchmark import _methods, add_parser, chosen, kinds_by_name
 from continual_segment.cli.main import main
 from continual_segment.config import load_preset
 from continual_segment.errors import ConfigError
@@ -96,3 +98,23 @@ def test_the_papers_budgets_are_500_and_1000_epochs():
     assert plan.training("ours").iterations > 3 * plan.training("mib").iterations
     assert plan.training("upper-bound").iterations == 1000 * 250
     assert plan.training("upper-bound").learning_rate == 0.01
+
+
+def arguments(*words):
+    parser = argparse.ArgumentParser()
+    add_parser(parser.add_subparsers())
+    return parser.parse_args(["benchmark", "--out", "out", *words])
+
+
+def test_updates_and_device_of_the_command_line_hold_for_every_method():
+    config = chosen(arguments("--updates", "7", "--device", "cuda:1"), load_preset("laptop"))
+    plan = Plan(config, {}, {}, ("mib",))
+    assert [plan.training(method).iterations for method in ("ours", "mib", "upper-bound")] == [7, 7, 7]
+    assert config.first.iterations == load_preset("laptop").first.iterations
+    assert {config.first.device, config.later.device, config.segment.device} == {"cuda:1"}
+    assert chosen(arguments(), load_preset("laptop")) == load_preset("laptop")
+
+
+def test_no_updates_at_all_are_refused():
+    with pytest.raises(ConfigError, match="--updates is at least 1, not 0"):
+        chosen(arguments("--updates", "0"), load_preset("laptop"))

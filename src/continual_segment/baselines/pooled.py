@@ -95,10 +95,9 @@ def over_boxes(values: Tensor, share: float) -> Tensor:
 
     Each axis is one product with a matrix: windows are long, and pooling adds voxel by voxel.
     """
-    for size in values.shape[:0:-1]:  # each product turns the last axis to the front
-        gram = window_gram(size, max(1, round(share * size))).to(values)
-        values = (gram @ values.reshape(-1, size).T).reshape(size, *values.shape[:-1])
-    return values.permute(3, 0, 1, 2).contiguous()
+    z, y, x = (window_gram(size, max(1, round(share * size))).to(values) for size in values.shape[1:])
+    values = y @ (values @ x)
+    return (z @ values.flatten(2)).unflatten(2, values.shape[2:])
 
 
 def over_channels(values: Tensor) -> Tensor:

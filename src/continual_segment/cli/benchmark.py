@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from continual_segment.cli.options import add_preset, add_stages
+from continual_segment.cli.options import add_device, add_preset, add_stages, check_device
+
+if TYPE_CHECKING:
+    from continual_segment.config import ExperimentConfig
 
 METHODS = "ours,fine-tuning,mib,ilt,plop,lismo,rcil,unfreezing,upper-bound"
 
@@ -67,8 +71,13 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "--budgets", choices=("equal", "paper"), default="equal",
         help="updates of a method's later steps: as many as ours (default), or the paper's fewer",
     )  # fmt: skip
+    parser.add_argument(
+        "--updates", type=int, metavar="N",
+        help="updates of every later training, for all methods alike (default: the preset's)",
+    )  # fmt: skip
     add_preset(parser, default="demo")
     add_stages(parser)
+    add_device(parser, default="the preset's")
     parser.set_defaults(run=run)
 
 
@@ -82,7 +91,8 @@ def run(args: argparse.Namespace) -> int:
     if args.anomalies and not args.datasets:
         raise ConfigError("--anomaly goes with --datasets; the phantoms' diseases are known. Leave it out.")
     check_methods(args.methods)  # before phantoms are written, which takes minutes
-    config = load_preset(args.preset).with_stages(args.stages)
+    config = chosen(args, load_preset(args.preset).with_stages(args.stages))
+    check_device(config.later.device)
     if args.datasets:
         datasets = raw_datasets(args.datasets, kinds_by_name(args.anomalies))
     else:
@@ -94,6 +104,23 @@ def run(args: argparse.Namespace) -> int:
     results = run_benchmark(args.out, plan)
     print(f"Tables and figures: {results}")
     return 0
+
+
+def chosen(args: argparse.Namespace, config: ExperimentConfig) -> ExperimentConfig:
+    """The preset with what the command line says otherwise."""
+    from dataclasses import replace
+
+    from continual_segment.benchmark.plan import with_iterations
+    from continual_segment.errors import ConfigError
+
+    if args.device is not None:
+        segment = replace(config.segment, device=args.device)
+        config = replace(config.on(device=args.device), segment=segment)
+    if args.updates is not None:
+        if args.updates < 1:
+            raise ConfigError(f"--updates is at least 1, not {args.updates}.")
+        config = replace(config, later=with_iterations(config.later, args.updates))
+    return config
 
 
 def kinds_by_name(anomalies: list[str]) -> dict[str, tuple[str, ...]]:
