@@ -106,15 +106,24 @@ def arguments(*words):
     return parser.parse_args(["benchmark", "--out", "out", *words])
 
 
-def test_updates_and_device_of_the_command_line_hold_for_every_method():
-    config = chosen(arguments("--updates", "7", "--device", "cuda:1"), load_preset("laptop"))
+def test_updates_device_and_overlap_of_the_command_line_hold_for_every_method():
+    options = ("--updates", "7", "--device", "cuda:1", "--overlap", "0.2")
+    config = chosen(arguments(*options), load_preset("laptop"))
     plan = Plan(config, {}, {}, ("mib",))
     assert [plan.training(method).iterations for method in ("ours", "mib", "upper-bound")] == [7, 7, 7]
     assert config.first.iterations == load_preset("laptop").first.iterations
     assert {config.first.device, config.later.device, config.segment.device} == {"cuda:1"}
+    assert config.segment.overlap == 0.2
     assert chosen(arguments(), load_preset("laptop")) == load_preset("laptop")
 
 
-def test_no_updates_at_all_are_refused():
-    with pytest.raises(ConfigError, match="--updates is at least 1, not 0"):
-        chosen(arguments("--updates", "0"), load_preset("laptop"))
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        (("--updates", "0"), "--updates is at least 1, not 0"),
+        (("--overlap", "1.5"), "--overlap: overlap is a share from 0 to below 1, not 1.5"),
+    ],
+)
+def test_what_no_benchmark_can_do_is_refused(option, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        chosen(arguments(*option), load_preset("laptop"))

@@ -75,6 +75,10 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "--updates", type=int, metavar="N",
         help="updates of every later training, for all methods alike (default: the preset's)",
     )  # fmt: skip
+    parser.add_argument(
+        "--overlap", type=float, metavar="SHARE",
+        help="of neighbouring windows in scans that are scored; less is faster (default: the preset's)",
+    )  # fmt: skip
     add_preset(parser, default="demo")
     add_stages(parser)
     add_device(parser, default="the preset's")
@@ -113,9 +117,14 @@ def chosen(args: argparse.Namespace, config: ExperimentConfig) -> ExperimentConf
     from continual_segment.benchmark.plan import with_iterations
     from continual_segment.errors import ConfigError
 
+    named = {"device": args.device, "overlap": args.overlap}
+    try:
+        segment = replace(config.segment, **{key: value for key, value in named.items() if value is not None})
+    except ValueError as error:
+        raise ConfigError(f"--overlap: {error}") from error
+    config = replace(config, segment=segment)
     if args.device is not None:
-        segment = replace(config.segment, device=args.device)
-        config = replace(config.on(device=args.device), segment=segment)
+        config = config.on(device=args.device)
     if args.updates is not None:
         if args.updates < 1:
             raise ConfigError(f"--updates is at least 1, not {args.updates}.")
