@@ -171,6 +171,15 @@ def test_at_the_start_plops_and_rcils_features_have_moved_nowhere(make_step):  #
         assert distance(seen, step.classes) < 1e-5
 
 
+def test_plop_without_the_ratio_of_classes_counts_distances_as_they_are(disjoint):
+    inner = [(torch.ones(2, 3, 4, 4, 4), torch.zeros(2, 3, 4, 4, 4))]
+    logits = torch.zeros(2, 5, 4, 4, 4)
+    seen = Seen([], [logits], [old_logits(logits, disjoint)], inner)
+    with_ratio, without = (PLOP(class_ratio=ratio).pod(seen, disjoint) for ratio in (True, False))
+    torch.testing.assert_close(with_ratio, disjoint.class_ratio * without)
+    assert without > 0
+
+
 def test_rcils_last_layer_counts_as_little_in_channels_as_the_logits_do_in_space(disjoint):
     """As in the published code; all distances in the size of 32 x 32 voxels."""
     shape = (2, 3, 4, 4, 4)

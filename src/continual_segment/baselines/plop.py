@@ -38,6 +38,9 @@ class PLOP:
     """Of features: a tenth of the original, because three-dimensional sums are about ten times larger."""
     logit_factor: float = 5e-5
     """Of logits; the paper names none, so in the original's proportion to that of features."""
+    class_ratio: bool = True
+    """Let distances count the more, the fewer of all organs are labelled. The original does not where a step
+    brings no new class, as the fourth of the paper."""
     scales: tuple[int, ...] = (1, 2, 4)
     """Parts into which every axis is cut."""
     logit_background: NewLogits = "joined"
@@ -85,7 +88,8 @@ class PLOP:
         distances = [self.pod_factor * pod_distance(*pair, self.scales) for pair in seen.inner]
         old = old_logits(seen.outputs[0], classes, self.logit_background)
         distances.append(self.logit_factor * pod_distance(old, seen.taught[0], self.scales))
-        return classes.class_ratio * torch.stack(distances).mean()
+        ratio = classes.class_ratio if self.class_ratio else 1.0
+        return ratio * torch.stack(distances).mean()
 
 
 def shrunk(completed: Completed, output: Tensor) -> Completed:
