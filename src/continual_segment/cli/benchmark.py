@@ -128,6 +128,8 @@ def chosen(args: argparse.Namespace, config: ExperimentConfig) -> ExperimentConf
     if args.updates is not None:
         if args.updates < 1:
             raise ConfigError(f"--updates is at least 1, not {args.updates}.")
+        if args.budgets == "paper":
+            raise ConfigError("--budgets paper says how many updates there are: leave --updates out.")
         config = replace(config, later=with_iterations(config.later, args.updates))
     return config
 
