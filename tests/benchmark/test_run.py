@@ -105,6 +105,14 @@ def test_our_packs_are_the_same_to_the_bit_in_either_order(finished, plan):
     assert data["our_packs_do_not_depend_on_the_order"] is True
 
 
+def test_the_default_rule_has_the_scores_of_ours_in_the_table_of_rules(finished, plan):
+    """Under the same conditions: body parts, nested organs."""
+    results = Results(Places(finished[0], plan))
+    last = results.last("A", "ours")
+    for name in plan.datasets:
+        assert results.merging("A")["consensus", name].rows == last[name].rows
+
+
 def test_mib_is_one_network_that_depends_on_the_order(finished):
     models = [
         Model.open(finished[0] / "A" / "mib" / "step_3_headneck" / "model"),

@@ -270,7 +270,7 @@ class Benchmark:
         rows: dict[str, list[ScoreRow]] = {rule: [] for rule in RULES}
         for case in test.cases:
             scan, truth = test.raw.read(case)
-            found = segmenter.by_rules(scan, list(RULES.values()), title=case.name)
+            found = segmenter.by_rules(scan, list(map(segmenter.rule_called, RULES)), title=case.name)
             for rule, (labels, _) in zip(RULES, found, strict=True):
                 rows[rule] += score_case(case.name, labels, truth)
         for name, each in rows.items():

@@ -256,8 +256,8 @@ def merging_tables(results: Results, order: str) -> Iterator[Table]:
     if rows:
         columns = ("rule", *(f"{name} {metric}" for name in names for metric in METRIC_NAMES))
         note = (
-            "Nobody told the rules the body part of a slice or where a tumour is, so those that ask for them "
-            "have only the packs' answers to go by."
+            "Body parts are told by the model's regressor, if it has one; nobody told where a tumour is. "
+            "Nested organs share voxels in all rows."
         )
         yield Table(
             "table4_merging", f"Table 4: merge rules, all packs of order {order}", columns, rows, note

@@ -120,9 +120,12 @@ class Segmenter:
 
     @property
     def rule(self) -> Merge:
-        """The merge rule of the config, nested organs as it says."""
-        nesting = self.nesting if self.config.nested else None
-        return partial(merge, RULES[self.config.merge], nesting=nesting)
+        """The merge rule of the config."""
+        return self.rule_called(self.config.merge)
+
+    def rule_called(self, name: MergeRule) -> Merge:
+        """A merge rule by its name, nested organs as the config says."""
+        return partial(merge, RULES[name], nesting=self.nesting if self.config.nested else None)
 
     def __call__(
         self, scan: Volume, title: str = "segmenting", known: Known | None = None
