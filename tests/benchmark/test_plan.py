@@ -122,7 +122,7 @@ def test_updates_device_and_overlap_of_the_command_line_hold_for_every_method():
     [
         (("--updates", "0"), "--updates is at least 1, not 0"),
         (("--updates", "9", "--budgets", "paper"), "leave --updates out"),
-        (("--overlap", "1.5"), "--overlap: overlap is a share from 0 to below 1, not 1.5"),
+        (("--overlap", "1.5"), "overlap is a share from 0 to below 1, not 1.5"),
     ],
 )
 def test_what_no_benchmark_can_do_is_refused(option, sentence):

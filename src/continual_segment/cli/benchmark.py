@@ -96,7 +96,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--anomaly goes with --datasets; the phantoms' diseases are known. Leave it out.")
     check_methods(args.methods)  # before phantoms are written, which takes minutes
     config = chosen(args, load_preset(args.preset).with_stages(args.stages))
-    check_device(config.later.device)
+    for device in {config.first.device, config.later.device, config.segment.device}:
+        check_device(device)
     if args.datasets:
         datasets = raw_datasets(args.datasets, kinds_by_name(args.anomalies))
     else:
@@ -121,7 +122,7 @@ def chosen(args: argparse.Namespace, config: ExperimentConfig) -> ExperimentConf
     try:
         segment = replace(config.segment, **{key: value for key, value in named.items() if value is not None})
     except ValueError as error:
-        raise ConfigError(f"--overlap: {error}") from error
+        raise ConfigError(str(error)) from error
     config = replace(config, segment=segment)
     if args.device is not None:
         config = config.on(device=args.device)
