@@ -1,12 +1,15 @@
 """Presets and TOML files of the same form."""
 
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from continual_segment.config import PRESETS, ExperimentConfig, load_preset
 from continual_segment.errors import ConfigError
 
+CONFIGS = sorted(map(str, (Path(__file__).parents[1] / "configs").glob("*.toml")))
 GOOD = """
 [prepare]
 spacing_mm = [4.0, 2.0, 2.0]
@@ -36,7 +39,7 @@ def load(tmp_path):
     return load
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", [*PRESETS, *CONFIGS])
 def test_every_preset_loads_and_its_windows_pass_its_network(name):
     config = load_preset(name)
     assert isinstance(config, ExperimentConfig)
@@ -68,6 +71,16 @@ def test_a_table_within_a_table_changes_what_it_names_alone(load):
         load("", "[body_parts.train]\nspeed = 3\n")
 
 
+def test_a_file_that_names_a_preset_holds_only_what_differs(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('preset = "laptop"\n[later]\niterations = 7\n[body_parts.train]\niterations = 3\n')
+    config, laptop = load_preset(str(path)), load_preset("laptop")
+    assert (config.later.iterations, config.body_parts.train.iterations) == (7, 3)
+    assert config.later == replace(laptop.later, iterations=7)
+    changed = {"later": laptop.later, "body_parts": laptop.body_parts}
+    assert replace(config, **changed) == laptop
+
+
 def test_settings_of_all_training_are_changed_at_once(load):
     config = load().on(seed=7, workers=3)
     assert (config.first.seed, config.later.seed, config.first.workers) == (7, 7, 3)
@@ -92,6 +105,12 @@ def test_settings_of_all_training_are_changed_at_once(load):
         ("", "[segment]\noverlap = 1.5\n", "[segment]: overlap is a share"),
         ("[prepare]", "segment = 3\n[prepare]", "[segment] is a table of settings, not 3"),
         ("iterations = 10", "iterations =", "not TOML"),
+        ("[prepare]", "preset = 'huge'\n[prepare]", "preset is one of tiny, demo, laptop, paper, not 'huge'"),
+        (
+            "[prepare]",
+            "preset = ['demo']\n[prepare]",
+            "preset is one of tiny, demo, laptop, paper, not ['demo']",
+        ),
     ],
 )
 def test_what_cannot_be_gets_one_sentence_that_names_file_and_table(old, new, sentence, load):

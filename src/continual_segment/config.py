@@ -1,7 +1,8 @@
 """ExperimentConfig: every size and schedule of one run, gathered from the rooms it steers.
 
-A preset is a TOML file of the package; a user's own file looks the same. Each table of the file fills one
-dataclass, so the meaning of every key stands beside the code that reads it.
+A preset is a TOML file of the package; a user's own file looks the same, or names a preset and holds what
+differs. Each table of the file fills one dataclass, so the meaning of every key stands beside the code that
+reads it.
 """
 
 from __future__ import annotations
@@ -93,18 +94,42 @@ class ExperimentConfig:
 def load_preset(name: str) -> ExperimentConfig:
     """A preset by name, or a TOML file of the same form by path."""
     if name in PRESETS:
-        return read_config(files("continual_segment") / "presets" / f"{name}.toml")
+        return read_config(preset_file(name))
     path = Path(name)
     if not path.is_file():
         raise ConfigError(f"'{name}' is neither a preset ({', '.join(PRESETS)}) nor a TOML file.")
     return read_config(path)
 
 
-def read_config(path: Any) -> ExperimentConfig:
+def preset_file(name: str) -> Any:
+    return files("continual_segment") / "presets" / f"{name}.toml"
+
+
+def read_tables(path: Any) -> dict[str, Any]:
+    """The tables of a file, laid over those of the preset it names, if it names one."""
     try:
         tables = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not TOML ({error}).") from error
+    if "preset" not in tables:
+        return tables
+    if (preset := tables.pop("preset")) not in PRESETS:
+        raise ConfigError(f"{path}: preset is one of {', '.join(PRESETS)}, not {preset!r}.")
+    return laid_over(read_tables(preset_file(preset)), tables)
+
+
+def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Both tables in one; of settings that both have, those above count."""
+    both = {
+        name: laid_over(below[name], value)
+        for name, value in above.items()
+        if isinstance(value, dict) and isinstance(below.get(name), dict)
+    }
+    return below | above | both
+
+
+def read_config(path: Any) -> ExperimentConfig:
+    tables = read_tables(path)
     rooms = {
         "prepare": PrepareConfig,
         "network": NetworkConfig,
