@@ -1,23 +1,27 @@
-"""What keeping freed memory (continual_segment.memory) is worth, measured side by side.
+"""What keeping freed memory and large pages (continual_segment.memory) are worth, measured side by side.
 
     python benchmarks/malloc_thresholds.py
 
-Every measurement is a fresh process, with and without in turn, so that a machine that slows down slows both.
+Every measurement is a fresh process, all ways in turn, so that a machine that slows down slows all of them.
 One process times a job several times and counts the pages the kernel had to hand out (minor faults); shown
-are medians over processes, and the ratio of each pair of neighbours with its least and greatest.
+are medians over processes, and how many times as fast each way is as the first one in the same round, with
+the least and the greatest.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+from continual_segment.memory import TUNABLES, keep_freed_memory, with_malloc_settings
 
 CUBE = (3, 3, 3)
 
@@ -37,6 +41,7 @@ SIZES = {
     "laptop": Size((16, 32, 64, 128, 160), (48, 96, 96)),
 }
 JOBS = ("train", "segment")
+WAYS = ("given back", "kept", "large pages")  # each with all of those before it
 
 
 def main() -> None:
@@ -44,51 +49,47 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
-    parser.add_argument("--rounds", type=int, default=5, help="pairs of processes (default: 5)")
+    parser.add_argument("--rounds", type=int, default=5, help="processes of every way (default: 5)")
     parser.add_argument("--repeats", type=int, default=10, help="timed runs in each process (default: 10)")
     parser.add_argument("--threads", type=int, help="of torch (default: torch's own)")
-    parser.add_argument("--measure", nargs=3, metavar=("SIZE", "JOB", "KEEP"), help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs=3, metavar=("SIZE", "JOB", "WAY"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
-        size, job, keep = args.measure
-        print(json.dumps(measure(SIZES[size], job, keep == "True", args.repeats, args.threads)))
+        size, job, way = args.measure
+        print(json.dumps(measure(SIZES[size], job, way != "given back", args.repeats, args.threads)))
         return
-    print(f"{'size':8} {'job':8} {'given back':>12} {'kept':>12} {'ratio (least, most)':>22} {'faults':>16}")
+    print(f"{'size':8} {'job':8} {'memory':12} {'time':>12} {'as fast (least, most)':>22} {'faults':>8}")
     for size in args.sizes:
         for job in JOBS:
-            print(compare(size, job, args), flush=True)
+            for line in compare(size, job, args):
+                print(line, flush=True)
 
 
-def compare(size: str, job: str, args: argparse.Namespace) -> str:
-    """A line of the table."""
-    runs: dict[bool, list[dict[str, float]]] = {False: [], True: []}
+def compare(size: str, job: str, args: argparse.Namespace) -> Iterator[str]:
+    """Lines of the table, one per way."""
+    runs: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
     for number in range(args.rounds):
-        for keep in (False, True) if number % 2 == 0 else (True, False):  # neither always goes first
-            runs[keep].append(in_a_process(size, job, keep, args))
-    ratios = [before["ms"] / after["ms"] for before, after in zip(runs[False], runs[True], strict=True)]
-    ms, faults = (
-        {keep: statistics.median(run[what] for run in found) for keep, found in runs.items()}
-        for what in ("ms", "faults")
-    )
-    spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}, {max(ratios):.2f})"
-    return (
-        f"{size:8} {job:8} {ms[False]:9.1f} ms {ms[True]:9.1f} ms {spread:>22} "
-        f"{faults[False]:8.0f} -> {faults[True]:.0f}"
-    )
+        for way in WAYS if number % 2 == 0 else WAYS[::-1]:  # none always goes first
+            runs[way].append(in_a_process(size, job, way, args))
+    for way, found in runs.items():
+        ms, faults = (statistics.median(run[what] for run in found) for what in ("ms", "faults"))
+        ratios = [first["ms"] / run["ms"] for first, run in zip(runs[WAYS[0]], found, strict=True)]
+        spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}, {max(ratios):.2f})"
+        yield f"{size:8} {job:8} {way:12} {ms:9.1f} ms {spread:>22} {faults:8.0f}"
 
 
-def in_a_process(size: str, job: str, keep: bool, args: argparse.Namespace) -> dict[str, float]:
-    command = [sys.executable, __file__, "--repeats", str(args.repeats), "--measure", size, job, str(keep)]
+def in_a_process(size: str, job: str, way: str, args: argparse.Namespace) -> dict[str, float]:
+    command = [sys.executable, __file__, "--repeats", str(args.repeats), "--measure", size, job, way]
     if args.threads:
         command += ["--threads", str(args.threads)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    settings = {TUNABLES: with_malloc_settings()} if way == "large pages" else {}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | settings)
+    return json.loads(done.stdout)
 
 
 def measure(size: Size, job: str, keep: bool, repeats: int, threads: int | None) -> dict[str, float]:
     """Median milliseconds, and minor faults per run, of one job in this process."""
     import torch
-
-    from continual_segment.memory import keep_freed_memory
 
     if keep and not keep_freed_memory():
         sys.exit("This system's malloc takes no thresholds: there is nothing to measure.")

@@ -34,7 +34,7 @@ from typing import Any
 from made_up import NETWORKS, make_model, make_scan
 from nnunet_venv import KEPT, nnunet_python, run
 
-from continual_segment.memory import NO_THREAD_CACHE, TUNABLES
+from continual_segment.memory import TUNABLES, with_malloc_settings
 
 HERE = Path(__file__).parent
 SIZES = {  # window and spacing of each network
@@ -145,7 +145,9 @@ def make_lines(
     def ours_line(model: Path, out: str, backend: str, skip: str) -> Callable[[], dict[str, Any]]:
         options = ["--network", args.network, "--threads", args.threads]
         measured = ["--measure", scan, model, folder / out, backend, skip]
-        return lambda: run([sys.executable, __file__, *options, *measured], {TUNABLES: NO_THREAD_CACHE})
+        return lambda: run(
+            [sys.executable, __file__, *options, *measured], {TUNABLES: with_malloc_settings()}
+        )
 
     for backend in args.backends:
         if not args.ours_only:

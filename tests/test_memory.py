@@ -23,7 +23,7 @@ def test_without_glibc_nothing_happens(monkeypatch):
     assert not memory.keep_freed_memory()
     assert not memory.give_back_freed_memory()
     monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("started again"))
-    memory.start_again_without_thread_cache()
+    memory.start_again_with_malloc_settings()
 
 
 def test_freed_tensors_leave_no_gaps(python, tmp_path):
@@ -32,8 +32,8 @@ def test_freed_tensors_leave_no_gaps(python, tmp_path):
         pytest.skip("this system has no glibc, so there is nothing to tell it")
     script = tmp_path / "script.py"
     script.write_text("""
-from continual_segment.memory import keep_freed_memory, start_again_without_thread_cache
-start_again_without_thread_cache()
+from continual_segment.memory import keep_freed_memory, start_again_with_malloc_settings
+start_again_with_malloc_settings()
 import torch
 
 def make():
@@ -63,23 +63,26 @@ def test_a_program_starts_again_once_with_its_arguments_and_in_its_own_process(p
     script = tmp_path / "script.py"
     script.write_text(
         "import os, sys\n"
-        "from continual_segment.memory import start_again_without_thread_cache\n"
+        "from continual_segment.memory import start_again_with_malloc_settings\n"
         "print(os.getpid(), os.environ.get('GLIBC_TUNABLES'), sys.argv[1:], flush=True)\n"
-        "start_again_without_thread_cache()\n"
+        "start_again_with_malloc_settings()\n"
         "print('goes on')\n"
     )
     out, _ = python(script, "a b", "--c").communicate(timeout=60)
     first, second, last = out.splitlines()
     number, rest = first.split(" ", 1)
     assert rest == "None ['a b', '--c']"
-    assert second == f"{number} glibc.malloc.tcache_count=0 ['a b', '--c']"
+    assert second == f"{number} glibc.malloc.tcache_count=0:glibc.malloc.hugetlb=1 ['a b', '--c']"
     assert last == "goes on"
 
 
-def test_whoever_set_the_cache_has_his_way(monkeypatch):
-    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.tcache_count=3")
+def test_whoever_starts_the_program_has_the_last_word(monkeypatch):
+    told = "glibc.malloc.tcache_count=3:glibc.malloc.hugetlb=0"
+    assert memory.with_malloc_settings(told) == told
+    assert memory.with_malloc_settings("glibc.malloc.hugetlb=0").endswith("=0:glibc.malloc.tcache_count=0")
+    monkeypatch.setenv("GLIBC_TUNABLES", told)
     monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("started again"))
-    memory.start_again_without_thread_cache()
+    memory.start_again_with_malloc_settings()
 
 
 def test_what_was_kept_can_be_given_back(python):

@@ -21,9 +21,10 @@ from continual_segment.cli import (
     verify,
 )
 from continual_segment.errors import ContinualSegmentError
-from continual_segment.memory import keep_freed_memory, start_again_without_thread_cache
+from continual_segment.memory import keep_freed_memory, start_again_with_malloc_settings
 
 VERBS = (demo, phantom, prepare, learn, pack, verify, segment, bodyparts, evaluate, benchmark)
+RUN_NETWORKS = ("demo", "learn", "segment", "bodyparts", "benchmark")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -45,8 +46,8 @@ def make_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 1 done with failures, 2 an error the user can mend, 130 stopped by Ctrl-C."""
     args = make_parser().parse_args(arguments)
-    if arguments is None and args.verb == "segment":  # whole scans are where memory is short
-        start_again_without_thread_cache()
+    if arguments is None and args.verb in RUN_NETWORKS:
+        start_again_with_malloc_settings()
     logging.basicConfig(level=logging.DEBUG if args.debug else logging.INFO, format="%(message)s")
     for noisy in ("matplotlib", "PIL", "nibabel", "filelock", "numexpr", "blosc2"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
