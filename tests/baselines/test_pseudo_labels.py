@@ -56,6 +56,23 @@ def test_when_every_vote_is_accepted_the_loss_is_nnunets_on_completed_labels(dra
     assert float(loss) == pytest.approx(float(torch.stack(per_sample).mean()), abs=1e-6)
 
 
+def test_dice_can_leave_out_the_old_organs_that_are_filled_in(draw, draw_labels, overlapping):
+    student, labels = draw(7), draw_labels(3)
+    completed = complete(labels, draw(5, seed=1), overlapping, torch.ones(4))
+    log_probability, targets = student.log_softmax(1), completed.targets
+    assert any((targets == channel).any() for channel in overlapping.old_only)
+    cross_entropy = -log_probability.gather(1, targets[:, None]).mean((1, 2, 3, 4))
+    dice = []
+    for probability, target in zip(log_probability.exp(), targets, strict=True):
+        true = torch.stack([target == channel for channel in overlapping.labelled])
+        predicted = probability[list(overlapping.labelled)]
+        overlap = (predicted * true).sum((1, 2, 3))
+        dice.append((2 * overlap / (predicted + true).sum((1, 2, 3)))[true.any((1, 2, 3))].mean())
+    loss = completed_loss(student, completed, overlapping, "present", old_in_dice=False)
+    plain = (completed.accepted * (cross_entropy - torch.stack(dice))).mean()
+    assert float(loss) == pytest.approx(float(plain), abs=1e-5)
+
+
 def test_when_no_vote_is_accepted_there_is_nothing_to_learn(draw, draw_labels, overlapping):  # T10
     student, labels = draw(7, grad=True), draw_labels(3)
     completed = complete(labels, draw(5, seed=1), overlapping, torch.zeros(4))

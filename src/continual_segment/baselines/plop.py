@@ -52,6 +52,9 @@ class PLOP:
     many classes."""
     mean_over: Literal["all", "valid"] = "all"
     """Voxels of the cross-entropy's mean: all, ignored ones counting 0, as in the code; or the valid ones."""
+    old_in_dice: bool = True
+    """Let Dice go over the old organs that are filled in, too. Each labelled one then has a smaller part of
+    it, which may be too small to be learned in few updates."""
     threshold_batches: int = 100
     """Batches behind the thresholds; never more than a quarter of the training."""
 
@@ -65,7 +68,13 @@ class PLOP:
             learned = over_outputs(
                 seen.outputs,
                 lambda output: completed_loss(
-                    output, shrunk(completed, output), classes, train.dice_over, train.balance, self.mean_over
+                    output,
+                    shrunk(completed, output),
+                    classes,
+                    train.dice_over,
+                    train.balance,
+                    self.mean_over,
+                    self.old_in_dice,
                 ),
             )
             return learned + self.pod(seen, classes)

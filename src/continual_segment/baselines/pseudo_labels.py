@@ -98,11 +98,12 @@ def completed_loss(
     dice_over: DiceClasses = "all",
     balance: float = 0.0,
     mean_over: Literal["all", "valid"] = "all",
+    old_in_dice: bool = True,
 ) -> Tensor:
     """nnU-Net's loss without the ignored voxels, each sample weighted by what was accepted of it.
 
-    Dice goes over the dataset's organs and those filled in. The cross-entropy is a mean over all voxels,
-    ignored ones counting 0, as in the published code; or over the valid ones.
+    Dice goes over the dataset's organs and, unless told otherwise, those filled in. The cross-entropy is a
+    mean over all voxels, ignored ones counting 0, as in the published code; or over the valid ones.
     """
     logits, targets = precise(logits), completed.targets.flatten(1)
     valid = (targets != IGNORE).to(logits.dtype)
@@ -111,7 +112,7 @@ def completed_loss(
     counted = true > 0
     if dice_over == "all":
         counted[:, list(classes.labelled)] = True
-    counted[:, 0] = False
+    counted[:, [0] if old_in_dice else list(classes.background_of_labels)] = False
     weight = valid
     if balance:
         weight = weight * true.clamp_min(1).pow(-balance).gather(1, labels)
