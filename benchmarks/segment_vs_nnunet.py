@@ -321,6 +321,7 @@ def plans(network: dict[str, Any], window: tuple[int, ...], spacing: tuple[float
         "percentile_99_5": 1024,
         "mean": 0,
         "std": 1024,
+        "median": 0,
         "min": -1024,
         "max": 1024,
     }
@@ -335,7 +336,7 @@ def plans(network: dict[str, Any], window: tuple[int, ...], spacing: tuple[float
         "configurations": {"3d_fullres": configuration},
         "experiment_planner_used": "ExperimentPlanner",
         "label_manager": "LabelManager",
-        "foreground_intensity_properties_per_channel": {"0": ct | {"median": 0, "min": -1024, "max": 1024}},
+        "foreground_intensity_properties_per_channel": {"0": ct},
     }
 
 

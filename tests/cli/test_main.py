@@ -1,9 +1,11 @@
 """`conseg` as a whole: help without waiting, and one sentence for what a user can mend."""
 
 import argparse
+import sys
 
 import pytest
 
+from continual_segment.cli import main as cli
 from continual_segment.cli.main import VERBS, main, make_parser
 
 HELP = """
@@ -148,3 +150,22 @@ def test_no_verb_is_given(capsys):
         main([])
     assert end.value.code == 2
     assert "VERB" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("learn nowhere -m model --preset tiny", 1),
+        ("segment nowhere -m model -o out", 1),
+        ("bodyparts nowhere -m model", 1),
+        ("benchmark --preset tiny --datasets nowhere nowhere2 --out out", 1),
+        ("verify model", 0),
+    ],
+)
+def test_a_verb_that_runs_networks_starts_again_with_malloc_settings(words, expected, monkeypatch, tmp_path):
+    started = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["conseg", *words.split()])
+    monkeypatch.setattr(cli, "start_again_with_malloc_settings", lambda: started.append(words))
+    assert main() == 2
+    assert len(started) == expected
