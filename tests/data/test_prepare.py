@@ -4,9 +4,11 @@ import json
 import logging
 import os
 import pickle
+from threading import Timer
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from continual_segment.data import prepare as prepare_module
 from continual_segment.data.prepare import PrepareConfig, normalise, prepare, prepare_scan, split_cases
@@ -62,6 +64,22 @@ def test_what_was_prepared_can_be_opened_again(prepared, raw, tiny):
     case = opened.case(tiny.cases[0])
     assert case.raw_scan == raw.cases[0].scan.resolve()
     assert case.raw_labels == (raw.cases[0].labels[0].resolve(),)
+
+
+def test_two_at_once_in_one_folder_wait_for_each_other(prepared, raw_folder, config):
+    other = FileLock(prepared.folder / ".lock", thread_local=False)
+    other.acquire()
+    Timer(0.2, other.release).start()
+    assert prepare_again(raw_folder, prepared, config).splits == prepared.splits
+
+
+def test_a_folder_in_which_another_process_stays_at_work_says_so(prepared, raw_folder, config, monkeypatch):
+    monkeypatch.setattr(prepare_module, "PATIENCE", 0.05)
+    with (
+        FileLock(prepared.folder / ".lock"),
+        pytest.raises(DatasetError, match="another process is preparing scans here"),
+    ):
+        prepare_again(raw_folder, prepared, config)
 
 
 def test_foreground_positions_lie_on_their_organ(prepared, tiny):

@@ -53,6 +53,7 @@ SPLIT_RANGES: dict[Split, tuple[float, float]] = {
     "train": (0.36, 1.0),
 }
 FOREGROUND_POSITIONS = 2000  # per organ and case
+PATIENCE = 15.0  # seconds to wait for another process: it may only be looking whether all cases are done
 CHUNK, BLOCK = (32, 128, 128), (16, 32, 32)  # a patch unpacks whole blocks: small ones waste little
 
 
@@ -68,11 +69,12 @@ def prepare(
     _refuse_another_dataset(raw, folder)
     (folder / "cases").mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(folder / ".lock", timeout=0):
+        with FileLock(folder / ".lock", timeout=PATIENCE):
             return _prepare(raw, folder, config, workers, progress)
     except Timeout as error:
         raise DatasetError(
-            f"{folder}: another `conseg prepare` is at work here. Wait until it ends."
+            f"{folder}: another process is preparing scans here. Wait until it ends, then give the command "
+            "again: what it has done is kept."
         ) from error
 
 
