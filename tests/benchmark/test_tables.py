@@ -49,6 +49,7 @@ def test_cells_show_ours_and_the_papers():
     assert cell(84.26, 1, 92.98) == "84.3 (93.0)"
     assert cell(84.26, 1) == "84.3"
     assert cell(float("nan"), 1, 92.98) == "- (93.0)"
+    assert cell(-0.04, 1, 0.0) == "0.0 (0.0)"
     assert printed("table1", "A", "fine-tuning", "chest") is None
 
 

@@ -69,7 +69,7 @@ def printed(*keys: str) -> Any:
 
 
 def cell(value: float | None, digits: int, papers: float | None = None) -> str:
-    own = "-" if value is None or isnan(value) else f"{value:.{digits}f}"
+    own = "-" if value is None or isnan(value) else f"{value:z.{digits}f}"
     return own if papers is None else f"{own} ({papers:.{digits}f})"
 
 
