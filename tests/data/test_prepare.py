@@ -119,6 +119,32 @@ def test_only_a_changed_case_is_prepared_again(prepared, config, raw_folder, tin
     assert again.case(tiny.cases[2]).scan[:].max() == 50
 
 
+def test_files_with_other_times_and_the_same_content_are_not_prepared_again(
+    prepared, config, raw_folder, tiny, monkeypatch
+):
+    before, fingerprint = stamps(prepared.folder / "cases"), prepared.fingerprint
+    for file in raw_folder.rglob("*.nii.gz"):
+        os.utime(file, (1, 1))  # as a copy or a new mount does
+    again = prepare_again(raw_folder, prepared, config)
+    after = stamps(prepared.folder / "cases")
+    assert {path.name for path in before if before[path] != after[path]} == {"case.json"}
+    assert again.fingerprint == fingerprint
+    monkeypatch.setattr(prepare_module, "_checksum", lambda path: pytest.fail("read again"))
+    prepare_again(raw_folder, prepared, config)
+
+
+def test_another_content_under_the_same_size_is_seen(prepared, config, raw_folder, tiny):
+    file = raw_folder / "labelsTr" / f"{tiny.cases[2]}.nii.gz"
+    content = bytearray(file.read_bytes())
+    content[4] ^= 1  # the time that gzip notes: no voxel changes
+    file.write_bytes(content)
+    os.utime(file, (1, 1))
+    before = stamps(prepared.folder / "cases")
+    prepare_again(raw_folder, prepared, config)
+    after = stamps(prepared.folder / "cases")
+    assert {path.parent.name for path in before if before[path] != after[path]} == {tiny.cases[2]}
+
+
 def test_another_spacing_in_the_same_folder_prepares_all_cases_again(prepared, raw_folder, tiny):
     again = prepare_again(raw_folder, prepared, PrepareConfig((6.0, 4.0, 4.0)))
     assert {again.case(name).shape for name in tiny.cases} == {(6, 6, 6)}

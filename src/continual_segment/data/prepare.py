@@ -1,9 +1,10 @@
 """prepare: every scan of a raw dataset on one spacing, clipped, split, and stored for quick patches.
 
 Hundreds of scans take hours, so the work is spread over processes, may be stopped at any moment and then
-goes on where it was: a case counts as done once its `case.json` is there, which is written last and names the
-source files (size and time of change) and the settings it was made from. A case that fails does not stop
-the others; all failures are told at the end. `dataset.json` appears only when every case is done.
+goes on where it was: a case counts as done once its `case.json` is there, which is written last and tells
+settings and checksums of the files it was made from. Files are read for that only where size or time are not
+what they were, as in a copy or on a new mount. A case that fails does not stop the others; all failures are
+told at the end. `dataset.json` appears only when every case is done.
 
 In:  RawDataset, a folder, PrepareConfig
 Out: PreparedDataset (its module describes the folder)
@@ -16,7 +17,7 @@ import logging
 import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, replace
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import numpy as np
 import torch
 from filelock import FileLock, Timeout
 from scipy import ndimage
+from tqdm import tqdm
 
 from continual_segment.data.prepared import FORMAT, SPLITS, PrepareConfig, PreparedDataset, Split, normalise
 from continual_segment.data.raw import RawCase, RawDataset
@@ -84,13 +86,13 @@ def _prepare(
     dataset = PreparedDataset(
         folder, raw.name, raw.organs, config, split_cases(case.name for case in raw.cases)
     )
-    stale = stale_cases(raw, folder, config)
+    stale = stale_cases(raw, folder, config, progress, note_times=True)
     if stale:
         (folder / "dataset.json").unlink(missing_ok=True)  # until all cases are there again
         logger.info("%s: %d of %d cases to prepare.", raw.name, len(stale), len(raw.cases))
     outcome = for_each(
         _prepare_case,
-        {case.name: (case, dataset.case_folder(case.name), _origin(case, raw, config)) for case in stale},
+        {case.name: (case, dataset.case_folder(case.name)) for case in stale},
         (replace(raw, cases=()), config),  # a worker is told its case; a long list would only travel
         workers_for((case.scan for case in stale), workers),
         f"Preparing {raw.name}",
@@ -112,10 +114,27 @@ def _refuse_failures(folder: Path, failures: dict[str, str], cases: int) -> None
         )
 
 
-def stale_cases(raw: RawDataset, folder: Path, config: PrepareConfig) -> list[RawCase]:
-    """The cases that preparing into this folder would make, the others being up to date."""
+def stale_cases(
+    raw: RawDataset,
+    folder: Path,
+    config: PrepareConfig,
+    progress: bool = True,
+    note_times: bool = False,
+) -> list[RawCase]:
+    """The cases that preparing into this folder would make, the others being up to date.
+
+    With `note_times`, files found unchanged under other times are not read the next time.
+    """
+    cases = tqdm(
+        raw.cases,
+        f"Comparing {raw.name}",
+        unit="case",
+        delay=2,  # where no file is read, it takes less
+        leave=False,
+        disable=not progress,
+    )
     done = Path(folder) / "cases"
-    return [case for case in raw.cases if not _is_up_to_date(done / case.name, _origin(case, raw, config))]
+    return [case for case in cases if not _is_up_to_date(case, done / case.name, raw, config, note_times)]
 
 
 def prepare_scan(volume: Volume, config: PrepareConfig) -> Volume:
@@ -165,12 +184,12 @@ def _one_thread() -> None:
     blosc2.set_nthreads(1)
 
 
-def _prepare_case(
-    case: RawCase, folder: Path, origin: dict[str, Any], raw: RawDataset, config: PrepareConfig
-) -> None:
+def _prepare_case(case: RawCase, folder: Path, raw: RawDataset, config: PrepareConfig) -> None:
     """Read, resample, clip, store. The folder is made anew, so nothing of a stopped attempt stays."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    seen = _stamps(case)  # before anything is read: a file that changes meanwhile is found changed next time
+    origin = _origin(seen, raw, config, known={})
     volume, labels = raw.read(case)
     scan = prepare_scan(volume, config)
     small = labels.voxels.astype(np.uint8 if len(raw.organs) <= 255 else np.uint16, copy=False)
@@ -190,6 +209,7 @@ def _prepare_case(
         },
         "foreground": rows,
         "origin": origin,
+        "seen": seen,
     }
     write_json(folder / "case.json", described)  # last: from now on the case is there
 
@@ -234,30 +254,59 @@ def _write_foreground(file: Path, labels: np.ndarray, case_name: str) -> dict[in
 # What is there already
 
 
-def _origin(case: RawCase, raw: RawDataset, config: PrepareConfig) -> dict[str, Any]:
-    """All that a prepared case depends on, as JSON has it; the case is up to date while this is equal."""
+def _origin(
+    stamps: dict[str, list[int]], raw: RawDataset, config: PrepareConfig, known: dict[str, Any]
+) -> dict[str, Any]:
+    """All that a prepared case depends on, as JSON has it; the case is up to date while this is equal.
+
+    `stamps` are its files', `known` is its `case.json`: files with the stamps noted there are not read.
+    """
+    before, seen = known.get("origin", {}).get("files", {}), known.get("seen", {})
     origin = {
         "format": FORMAT,
         "config": asdict(config),
         "organs": [organ.name for organ in raw.organs],
-        "files": {str(path.resolve()): _stamp(path) for path in (case.scan, *case.labels)},
+        "files": {
+            path: before[path] if path in before and seen.get(path) == stamp else _checksum(Path(path))
+            for path, stamp in stamps.items()
+        },
     }
     return json.loads(json.dumps(origin))
 
 
-def _stamp(path: Path) -> tuple[int, int]:
+def _stamps(case: RawCase) -> dict[str, list[int]]:
+    """Size and time of change of the case's files."""
+    return {str(path.resolve()): _stamp(path) for path in (case.scan, *case.labels)}
+
+
+def _stamp(path: Path) -> list[int]:
     try:
         stat = path.stat()
     except OSError:
-        return 0, 0  # gone: reading the case says so
-    return stat.st_size, stat.st_mtime_ns
+        return [0, 0]  # gone: reading the case says so
+    return [stat.st_size, stat.st_mtime_ns]
 
 
-def _is_up_to_date(folder: Path, origin: dict[str, Any]) -> bool:
+def _checksum(path: Path) -> str:
     try:
-        return bool(json.loads((folder / "case.json").read_text(encoding="utf-8"))["origin"] == origin)
-    except (OSError, ValueError, KeyError, TypeError):
+        with path.open("rb") as stream:
+            return file_digest(stream, "sha256").hexdigest()
+    except OSError:
+        return ""  # as above
+
+
+def _is_up_to_date(
+    case: RawCase, folder: Path, raw: RawDataset, config: PrepareConfig, note_times: bool
+) -> bool:
+    stamps = _stamps(case)
+    try:
+        known = json.loads((folder / "case.json").read_text(encoding="utf-8"))
+        same = bool(known["origin"] == _origin(stamps, raw, config, known))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
+    if same and note_times and known["seen"] != stamps:
+        write_json(folder / "case.json", known | {"seen": stamps})
+    return same
 
 
 def _refuse_another_dataset(raw: RawDataset, folder: Path) -> None:

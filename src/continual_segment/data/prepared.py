@@ -179,9 +179,12 @@ class PreparedDataset:
     def fingerprint(self) -> str:
         """Changes with organs, settings, split and any case; a stopped run goes on only with the same.
 
-        `case.json` stands for the case: it has size and time of change of the files it was made from.
+        `case.json` stands for the case: it has checksums of the files it was made from. Their times, which a
+        copy changes, do not count.
         """
         cases = {name: _read_json(self.case_folder(name) / "case.json") for name in self.splits}
+        for case in cases.values():
+            case.pop("seen", None)
         described = [[organ.name for organ in self.organs], asdict(self.config), self.splits, cases]
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
