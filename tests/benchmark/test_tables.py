@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from continual_segment.benchmark.tables import Table, cell, encoder_tables, paper, printed
+from continual_segment.benchmark.tables import Table, cell, encoder_tables, paper, papers_order, printed
 from continual_segment.organs import known_organs
 
 
@@ -51,6 +51,14 @@ def test_cells_show_ours_and_the_papers():
     assert cell(float("nan"), 1, 92.98) == "- (93.0)"
     assert cell(-0.04, 1, 0.0) == "0.0 (0.0)"
     assert printed("table1", "A", "fine-tuning", "chest") is None
+
+
+def test_the_papers_numbers_stand_beside_its_own_datasets_in_its_own_orders_only():
+    assert papers_order(("totalseg", "headneck", "chest", "esophagus")) == "B"
+    assert papers_order(("totalseg", "headneck")) == "B"
+    assert papers_order(("totalseg", "chest")) == "A"
+    for others in (("base", "chest"), ("chest", "totalseg"), ("totalseg", "esophagus"), ("liver",)):
+        assert printed("steps", papers_order(others), "mib", "2", "all") is None
 
 
 def test_a_table_is_written_for_readers_and_for_programs():

@@ -26,6 +26,10 @@ from continual_segment.segmentation.merge import RULES
 METRICS = (("dice", 100.0, 1), ("hd95_mm", 1.0, 1), ("asd_mm", 1.0, 2))
 METRIC_NAMES = ("DSC", "HD95", "ASD")
 PAPER_RULES = {"ensemble": "ensemble", "literal": "anomaly-aware"}
+PAPER_ORDERS = {
+    "A": ("totalseg", "chest", "headneck", "esophagus"),
+    "B": ("totalseg", "headneck", "chest", "esophagus"),
+}
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,15 @@ def printed(*keys: str) -> Any:
     return found
 
 
+def papers_order(learned: Sequence[str]) -> str:
+    """The order in which the paper learned these datasets, too; empty where none of its orders begins so.
+
+    What a network scores, and the mean over all organs, depend on all that was learned by then.
+    """
+    steps = len(learned)
+    return next((order for order, names in PAPER_ORDERS.items() if names[:steps] == tuple(learned)), "")
+
+
 def cell(value: float | None, digits: int, papers: float | None = None) -> str:
     own = "-" if value is None or isnan(value) else f"{value:z.{digits}f}"
     return own if papers is None else f"{own} ({papers:.{digits}f})"
@@ -105,6 +118,7 @@ def make_tables(results: Results) -> Iterator[Table]:
 def main_table(results: Results, order: str) -> Table:
     """Table 1."""
     names = results.plan.orders[order]
+    theirs_in = papers_order(names) if len(names) == len(PAPER_ORDERS["A"]) else ""
     columns = ["method"]
     columns += [f"{name} {metric}" for name in (*names, "all") for metric in METRIC_NAMES]
     rows = []
@@ -112,11 +126,11 @@ def main_table(results: Results, order: str) -> Table:
         found = results.last(order, method)
         row = [method]
         for name in names:
-            row += scores_of(found[name], printed("table1", order, method, name))
-        theirs = printed("table1", order, method, "all") or (None,) * 3
+            row += scores_of(found[name], printed("table1", theirs_in, method, name))
+        theirs = printed("table1", theirs_in, method, "all") or (None,) * 3
         for (metric, factor, digits), papers in zip(METRICS, theirs, strict=True):
             row.append(cell(results.all(found, metric).all_organs * factor, digits, papers))
-        size = printed("table1", order, method, "parameters") or (None, None)
+        size = printed("table1", theirs_in, method, "parameters") or (None, None)
         millions, relative = results.parameters(order, method)
         rows.append([*row, cell(millions, 3, size[0]), cell(relative, 2, size[1])])
     note = (
@@ -157,13 +171,13 @@ def steps_table(results: Results, order: str) -> Table:
         lost = {each.step: each for each in results.forgetting(order, method)}
         for step in range(1, results.steps(order, method) + 1):
             found, now = results.after(order, method, step), lost.get(step)
-            row = [method, str(step)]
+            row, theirs = [method, str(step)], printed("steps", papers_order(names[:step]), method, str(step))
             for name in names:
-                papers = printed("steps", order, method, str(step), name) or (None, None)
+                papers = (theirs or {}).get(name, (None, None))
                 dice = 100 * found[name].mean.dice if name in found else None
                 forgotten = 100 * now.relative[name] if now and name in now.relative else None
                 row += [cell(dice, 1, papers[0]), cell(forgotten, 1, papers[1])]
-            papers = printed("steps", order, method, str(step), "all") or (None, None)
+            papers = (theirs or {}).get("all", (None, None))
             row.append(cell(100 * results.all(found).all_organs, 1, papers[0]))
             row.append(cell(100 * now.mean_relative if now else None, 1, papers[1]))
             rows.append(row)
@@ -182,7 +196,8 @@ def freezing_tables(results: Results) -> Iterator[Table]:
             found = results.after(order, method, 2) if method in results.methods else {}
             if found:
                 key = OURS if method == OWN_PACK else method
-                theirs = [printed("table2", names[1], key, which) for which in ("totalseg", "new")]
+                second = names[1] if papers_order(names[:2]) else ""
+                theirs = [printed("table2", second, key, which) for which in ("totalseg", "new")]
                 row = [f"{names[0]} → {names[1]}", "frozen" if method == OWN_PACK else "unfreezing"]
                 for name, papers in zip(names[:2], theirs, strict=True):
                     row += scores_of(found[name], None if papers is None else (*papers, None))  # type: ignore[arg-type]
