@@ -304,7 +304,7 @@ def _is_up_to_date(
         same = bool(known["origin"] == _origin(stamps, raw, config, known))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-    if same and note_times and known["seen"] != stamps:
+    if same and note_times and known.get("seen") != stamps:
         write_json(folder / "case.json", known | {"seen": stamps})
     return same
 
