@@ -55,15 +55,12 @@ def test_values_outside_the_window_are_clipped(raw, tmp_path, tiny):
     assert np.array_equal(case.scan[:], np.clip(tiny.scan(), -200, 300))
 
 
-def test_what_was_prepared_can_be_opened_again(prepared, raw, tiny):
+def test_what_was_prepared_can_be_opened_again(prepared, raw):
     opened = PreparedDataset.open(prepared.folder)
     assert opened.name == "Dataset007_Tiny"
     assert opened.organs == raw.organs
     assert opened.config == prepared.config
     assert opened.splits == prepared.splits
-    case = opened.case(tiny.cases[0])
-    assert case.raw_scan == raw.cases[0].scan.resolve()
-    assert case.raw_labels == (raw.cases[0].labels[0].resolve(),)
 
 
 def test_two_at_once_in_one_folder_wait_for_each_other(prepared, raw_folder, config):
@@ -129,8 +126,18 @@ def test_files_with_other_times_and_the_same_content_are_not_prepared_again(
     after = stamps(prepared.folder / "cases")
     assert {path.name for path in before if before[path] != after[path]} == {"case.json"}
     assert again.fingerprint == fingerprint
-    monkeypatch.setattr(prepare_module, "_checksum", lambda path: pytest.fail("read again"))
+    monkeypatch.setattr(prepare_module, "_name_and_checksum", lambda path: pytest.fail("read again"))
     prepare_again(raw_folder, prepared, config)
+
+
+def test_a_dataset_in_another_place_is_not_prepared_again(prepared, config, raw_folder, tmp_path):
+    before, fingerprint = stamps(prepared.folder / "cases"), prepared.fingerprint
+    (tmp_path / "elsewhere").mkdir()
+    moved = raw_folder.rename(tmp_path / "elsewhere" / raw_folder.name)
+    again = prepare_again(moved, prepared, config)
+    after = stamps(prepared.folder / "cases")
+    assert {path.name for path in before if before[path] != after[path]} == {"case.json"}
+    assert again.fingerprint == fingerprint
 
 
 def test_another_content_under_the_same_size_is_seen(prepared, config, raw_folder, tiny):

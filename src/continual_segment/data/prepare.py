@@ -2,9 +2,9 @@
 
 Hundreds of scans take hours, so the work is spread over processes, may be stopped at any moment and then
 goes on where it was: a case counts as done once its `case.json` is there, which is written last and tells
-settings and checksums of the files it was made from. Files are read for that only where size or time are not
-what they were, as in a copy or on a new mount. A case that fails does not stop the others; all failures are
-told at the end. `dataset.json` appears only when every case is done.
+settings and checksums of the files it was made from. Files are read for that only where place, size or time
+are not what they were, as in a copy or on a new mount. A case that fails does not stop the others; all
+failures are told at the end. `dataset.json` appears only when every case is done.
 
 In:  RawDataset, a folder, PrepareConfig
 Out: PreparedDataset (its module describes the folder)
@@ -56,6 +56,7 @@ SPLIT_RANGES: dict[Split, tuple[float, float]] = {
 }
 FOREGROUND_POSITIONS = 2000  # per organ and case
 PATIENCE = 15.0  # seconds to wait for another process: it may only be looking whether all cases are done
+Stamp = list[str | int]  # path, size and time of change of a file, as JSON has them
 CHUNK, BLOCK = (32, 128, 128), (16, 32, 32)  # a patch unpacks whole blocks: small ones waste little
 
 
@@ -123,7 +124,7 @@ def stale_cases(
 ) -> list[RawCase]:
     """The cases that preparing into this folder would make, the others being up to date.
 
-    With `note_times`, files found unchanged under other times are not read the next time.
+    With `note_times`, files found unchanged in another place or time are not read the next time.
     """
     cases = tqdm(
         raw.cases,
@@ -199,8 +200,6 @@ def _prepare_case(case: RawCase, folder: Path, raw: RawDataset, config: PrepareC
     rows = _write_foreground(folder / "foreground.npy", organs.voxels, case.name)
     described = {
         "name": case.name,
-        "raw_scan": str(case.scan.resolve()),
-        "raw_labels": [str(path.resolve()) for path in case.labels],
         "grid": {
             "shape": list(scan.grid.shape),
             "spacing_mm": list(scan.grid.spacing_mm),
@@ -255,44 +254,42 @@ def _write_foreground(file: Path, labels: np.ndarray, case_name: str) -> dict[in
 
 
 def _origin(
-    stamps: dict[str, list[int]], raw: RawDataset, config: PrepareConfig, known: dict[str, Any]
+    stamps: list[Stamp], raw: RawDataset, config: PrepareConfig, known: dict[str, Any]
 ) -> dict[str, Any]:
     """All that a prepared case depends on, as JSON has it; the case is up to date while this is equal.
 
     `stamps` are its files', `known` is its `case.json`: files with the stamps noted there are not read.
     """
-    before, seen = known.get("origin", {}).get("files", {}), known.get("seen", {})
+    pairs = zip(known["seen"], known["origin"]["files"], strict=True) if known else ()
+    before = {tuple(stamp): file for stamp, file in pairs}
     origin = {
         "format": FORMAT,
         "config": asdict(config),
         "organs": [organ.name for organ in raw.organs],
-        "files": {
-            path: before[path] if path in before and seen.get(path) == stamp else _checksum(Path(path))
-            for path, stamp in stamps.items()
-        },
+        "files": [before.get(tuple(stamp)) or _name_and_checksum(Path(str(stamp[0]))) for stamp in stamps],
     }
     return json.loads(json.dumps(origin))
 
 
-def _stamps(case: RawCase) -> dict[str, list[int]]:
-    """Size and time of change of the case's files."""
-    return {str(path.resolve()): _stamp(path) for path in (case.scan, *case.labels)}
+def _stamps(case: RawCase) -> list[Stamp]:
+    return [_stamp(path.resolve()) for path in (case.scan, *case.labels)]
 
 
-def _stamp(path: Path) -> list[int]:
+def _stamp(path: Path) -> Stamp:
     try:
         stat = path.stat()
     except OSError:
-        return [0, 0]  # gone: reading the case says so
-    return [stat.st_size, stat.st_mtime_ns]
+        return [str(path), 0, 0]  # gone: reading the case says so
+    return [str(path), stat.st_size, stat.st_mtime_ns]
 
 
-def _checksum(path: Path) -> str:
+def _name_and_checksum(path: Path) -> tuple[str, str]:
+    """Both: where every organ has a file, its name says which."""
     try:
         with path.open("rb") as stream:
-            return file_digest(stream, "sha256").hexdigest()
+            return path.name, file_digest(stream, "sha256").hexdigest()
     except OSError:
-        return ""  # as above
+        return path.name, ""  # as above
 
 
 def _is_up_to_date(
@@ -304,7 +301,7 @@ def _is_up_to_date(
         same = bool(known["origin"] == _origin(stamps, raw, config, known))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-    if same and note_times and known.get("seen") != stamps:
+    if same and note_times and known["seen"] != stamps:
         write_json(folder / "case.json", known | {"seen": stamps})
     return same
 

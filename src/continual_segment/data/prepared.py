@@ -66,8 +66,6 @@ class PreparedCase:
     name: str
     folder: Path
     grid: Grid
-    raw_scan: Path
-    raw_labels: tuple[Path, ...]
     foreground_rows: dict[int, tuple[int, int]]
     """Per label present, its rows in the foreground table."""
 
@@ -103,8 +101,6 @@ class PreparedCase:
             name=described["name"],
             folder=folder,
             grid=Grid(tuple(grid["shape"]), np.array(grid["affine"]), grid["orientation"]),
-            raw_scan=Path(described["raw_scan"]),
-            raw_labels=tuple(map(Path, described["raw_labels"])),
             foreground_rows={
                 int(label): (start, stop) for label, (start, stop) in described["foreground"].items()
             },
@@ -179,8 +175,8 @@ class PreparedDataset:
     def fingerprint(self) -> str:
         """Changes with organs, settings, split and any case; a stopped run goes on only with the same.
 
-        `case.json` stands for the case: it has checksums of the files it was made from. Their times, which a
-        copy changes, do not count.
+        `case.json` stands for the case: it has checksums of the files it was made from. Where these lie
+        and how old they are, which a copy changes, does not count.
         """
         cases = {name: _read_json(self.case_folder(name) / "case.json") for name in self.splits}
         for case in cases.values():
