@@ -55,12 +55,15 @@ def test_values_outside_the_window_are_clipped(raw, tmp_path, tiny):
     assert np.array_equal(case.scan[:], np.clip(tiny.scan(), -200, 300))
 
 
-def test_what_was_prepared_can_be_opened_again(prepared, raw):
+def test_what_was_prepared_can_be_opened_again(prepared, raw, tiny):
     opened = PreparedDataset.open(prepared.folder)
     assert opened.name == "Dataset007_Tiny"
     assert opened.organs == raw.organs
     assert opened.config == prepared.config
     assert opened.splits == prepared.splits
+    case = opened.case(tiny.cases[0])
+    assert case.raw_scan == raw.cases[0].scan.resolve()
+    assert case.raw_labels == (raw.cases[0].labels[0].resolve(),)
 
 
 def test_two_at_once_in_one_folder_wait_for_each_other(prepared, raw_folder, config):
@@ -138,6 +141,7 @@ def test_a_dataset_in_another_place_is_not_prepared_again(prepared, config, raw_
     after = stamps(prepared.folder / "cases")
     assert {path.name for path in before if before[path] != after[path]} == {"case.json"}
     assert again.fingerprint == fingerprint
+    assert {again.case(name).raw_scan.parent for name in again.splits} == {moved / "imagesTr"}
 
 
 def test_another_content_under_the_same_size_is_seen(prepared, config, raw_folder, tiny):

@@ -27,7 +27,7 @@ from continual_segment.volume import Grid
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
-FORMAT = 1
+FORMAT = 2
 """Raised when a prepared dataset of before can no longer be read."""
 
 
@@ -66,6 +66,8 @@ class PreparedCase:
     name: str
     folder: Path
     grid: Grid
+    raw_scan: Path
+    raw_labels: tuple[Path, ...]
     foreground_rows: dict[int, tuple[int, int]]
     """Per label present, its rows in the foreground table."""
 
@@ -96,11 +98,13 @@ class PreparedCase:
     @classmethod
     def open(cls, folder: Path) -> PreparedCase:
         described = _read_json(folder / "case.json")
-        grid = described["grid"]
+        grid, (scan, *labels) = described["grid"], [Path(file[0]) for file in described["seen"]]
         return cls(
             name=described["name"],
             folder=folder,
             grid=Grid(tuple(grid["shape"]), np.array(grid["affine"]), grid["orientation"]),
+            raw_scan=scan,
+            raw_labels=tuple(labels),
             foreground_rows={
                 int(label): (start, stop) for label, (start, stop) in described["foreground"].items()
             },
