@@ -11,7 +11,14 @@ import pytest
 from filelock import FileLock
 
 from continual_segment.data import prepare as prepare_module
-from continual_segment.data.prepare import PrepareConfig, normalise, prepare, prepare_scan, split_cases
+from continual_segment.data.prepare import (
+    PrepareConfig,
+    normalise,
+    prepare,
+    prepare_scan,
+    split_cases,
+    stale_cases,
+)
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.raw import RawDataset
 from continual_segment.errors import DatasetError
@@ -120,7 +127,7 @@ def test_only_a_changed_case_is_prepared_again(prepared, config, raw_folder, tin
 
 
 def test_files_with_other_times_and_the_same_content_are_not_prepared_again(
-    prepared, config, raw_folder, tiny, monkeypatch
+    prepared, config, raw_folder, monkeypatch
 ):
     before, fingerprint = stamps(prepared.folder / "cases"), prepared.fingerprint
     for file in raw_folder.rglob("*.nii.gz"):
@@ -131,6 +138,19 @@ def test_files_with_other_times_and_the_same_content_are_not_prepared_again(
     assert again.fingerprint == fingerprint
     monkeypatch.setattr(prepare_module, "_name_and_checksum", lambda path: pytest.fail("read again"))
     prepare_again(raw_folder, prepared, config)
+
+
+def test_looking_for_cases_to_prepare_reads_files_once_and_makes_nothing(
+    prepared, config, raw_folder, tmp_path, monkeypatch
+):
+    raw = RawDataset.open(raw_folder, workers=1, check=False)
+    assert stale_cases(raw, tmp_path / "new", config) == list(raw.cases)
+    assert not (tmp_path / "new").exists()
+    for file in raw_folder.rglob("*.nii.gz"):
+        os.utime(file, (1, 1))
+    assert stale_cases(raw, prepared.folder, config) == []
+    monkeypatch.setattr(prepare_module, "_name_and_checksum", lambda path: pytest.fail("read again"))
+    prepare(raw, prepared.folder, config, workers=1, progress=False)
 
 
 def test_a_dataset_in_another_place_is_not_prepared_again(prepared, config, raw_folder, tmp_path):

@@ -16,7 +16,7 @@ from importlib.resources import files
 from math import isnan
 from typing import Any
 
-from continual_segment.benchmark.plan import OURS, OWN_PACK
+from continual_segment.benchmark.plan import OURS, OWN_PACK, make_orders
 from continual_segment.benchmark.results import Results
 from continual_segment.evaluation.scores import Evaluation
 from continual_segment.evaluation.small_decoders import architectures, choices
@@ -26,10 +26,6 @@ from continual_segment.segmentation.merge import RULES
 METRICS = (("dice", 100.0, 1), ("hd95_mm", 1.0, 1), ("asd_mm", 1.0, 2))
 METRIC_NAMES = ("DSC", "HD95", "ASD")
 PAPER_RULES = {"ensemble": "ensemble", "literal": "anomaly-aware"}
-PAPER_ORDERS = {
-    "A": ("totalseg", "chest", "headneck", "esophagus"),
-    "B": ("totalseg", "headneck", "chest", "esophagus"),
-}
 
 
 @dataclass(frozen=True)
@@ -77,8 +73,8 @@ def papers_order(learned: Sequence[str]) -> str:
 
     What a network scores, and the mean over all organs, depend on all that was learned by then.
     """
-    steps = len(learned)
-    return next((order for order, names in PAPER_ORDERS.items() if names[:steps] == tuple(learned)), "")
+    orders = make_orders(printed("datasets"), ("A", "B"))
+    return next((order for order, names in orders.items() if names[: len(learned)] == tuple(learned)), "")
 
 
 def cell(value: float | None, digits: int, papers: float | None = None) -> str:
@@ -118,7 +114,7 @@ def make_tables(results: Results) -> Iterator[Table]:
 def main_table(results: Results, order: str) -> Table:
     """Table 1."""
     names = results.plan.orders[order]
-    theirs_in = papers_order(names) if len(names) == len(PAPER_ORDERS["A"]) else ""
+    theirs_in = papers_order(names) if len(names) == len(printed("datasets")) else ""
     columns = ["method"]
     columns += [f"{name} {metric}" for name in (*names, "all") for metric in METRIC_NAMES]
     rows = []

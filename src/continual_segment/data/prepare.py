@@ -15,7 +15,8 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -69,11 +70,18 @@ def prepare(
     holds one scan at a time, in full and as float32. DatasetError names all cases that failed.
     """
     folder = Path(folder)
+    with _alone_in(folder, raw):
+        return _prepare(raw, folder, config, workers, progress)
+
+
+@contextmanager
+def _alone_in(folder: Path, raw: RawDataset) -> Iterator[None]:
+    """Nobody else writes into the folder, which is this dataset's, meanwhile."""
     _refuse_another_dataset(raw, folder)
     (folder / "cases").mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / ".lock", timeout=PATIENCE):
-            return _prepare(raw, folder, config, workers, progress)
+            yield
     except Timeout as error:
         raise DatasetError(
             f"{folder}: another process is preparing scans here. Wait until it ends, then give the command "
@@ -87,7 +95,7 @@ def _prepare(
     dataset = PreparedDataset(
         folder, raw.name, raw.organs, config, split_cases(case.name for case in raw.cases)
     )
-    stale = stale_cases(raw, folder, config, progress, note_times=True)
+    stale = _stale_cases(raw, folder, config, progress)
     if stale:
         (folder / "dataset.json").unlink(missing_ok=True)  # until all cases are there again
         logger.info("%s: %d of %d cases to prepare.", raw.name, len(stale), len(raw.cases))
@@ -115,17 +123,16 @@ def _refuse_failures(folder: Path, failures: dict[str, str], cases: int) -> None
         )
 
 
-def stale_cases(
-    raw: RawDataset,
-    folder: Path,
-    config: PrepareConfig,
-    progress: bool = True,
-    note_times: bool = False,
-) -> list[RawCase]:
-    """The cases that preparing into this folder would make, the others being up to date.
+def stale_cases(raw: RawDataset, folder: Path, config: PrepareConfig) -> list[RawCase]:
+    """The cases that preparing into this folder would make, the others being up to date."""
+    folder = Path(folder)
+    if not (folder / "cases").is_dir():
+        return list(raw.cases)
+    with _alone_in(folder, raw):
+        return _stale_cases(raw, folder, config, progress=True)
 
-    With `note_times`, files found unchanged in another place or time are not read the next time.
-    """
+
+def _stale_cases(raw: RawDataset, folder: Path, config: PrepareConfig, progress: bool) -> list[RawCase]:
     cases = tqdm(
         raw.cases,
         f"Comparing {raw.name}",
@@ -134,8 +141,8 @@ def stale_cases(
         leave=False,
         disable=not progress,
     )
-    done = Path(folder) / "cases"
-    return [case for case in cases if not _is_up_to_date(case, done / case.name, raw, config, note_times)]
+    done = folder / "cases"
+    return [case for case in cases if not _is_up_to_date(case, done / case.name, raw, config)]
 
 
 def prepare_scan(volume: Volume, config: PrepareConfig) -> Volume:
@@ -292,16 +299,15 @@ def _name_and_checksum(path: Path) -> tuple[str, str]:
         return path.name, ""  # as above
 
 
-def _is_up_to_date(
-    case: RawCase, folder: Path, raw: RawDataset, config: PrepareConfig, note_times: bool
-) -> bool:
+def _is_up_to_date(case: RawCase, folder: Path, raw: RawDataset, config: PrepareConfig) -> bool:
+    """Files found unchanged in another place or time are noted, and not read the next time."""
     stamps = _stamps(case)
     try:
         known = json.loads((folder / "case.json").read_text(encoding="utf-8"))
         same = bool(known["origin"] == _origin(stamps, raw, config, known))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-    if same and note_times and known["seen"] != stamps:
+    if same and known["seen"] != stamps:
         write_json(folder / "case.json", known | {"seen": stamps})
     return same
 
