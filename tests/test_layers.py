@@ -22,7 +22,8 @@ body_parts
 model training phantom continual_method
 data networks metrics
 files processes packed
-volume organs errors memory
+names volume organs memory
+errors
 """
 HEIGHT = {room: -line for line, rooms in enumerate(LINES.split("\n")) for room in rooms.split()}
 FILES = sorted(ROOT.rglob("*.py"))

@@ -1,0 +1,46 @@
+"""Names that come from outside: cases, organs, packs, series, files in an archive.
+
+A name is checked here before it becomes part of a path, and cleaned here before it is shown on a terminal or
+a page. A dataset, a pack or a scan from a stranger may be named `../../etc/passwd` or carry escape sequences.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath, PureWindowsPath
+
+from continual_segment.errors import ContinualSegmentError
+
+LONGEST_NAME = 200
+"""Bytes in UTF-8: file systems allow 255, and endings are added."""
+
+
+def check_file_name(name: str, what: str, error: type[ContinualSegmentError]) -> str:
+    """Return `name` if it can be the name of one file or folder on every system; raise `error` otherwise."""
+    if problem := _problem(name):
+        raise error(
+            f"{what} {printable(repr(name))} cannot be used as a file name: it {problem}. Rename it, "
+            "for example with letters, digits, '_' and '-' only."
+        )
+    return name
+
+
+def printable(text: str, longest: int = LONGEST_NAME) -> str:
+    """The text on one line: control characters are replaced, and what is too long is cut."""
+    clean = "".join(letter if letter.isprintable() else "�" for letter in text)
+    return clean if len(clean) <= longest else f"{clean[:longest]}..."
+
+
+def _problem(name: str) -> str:
+    if not name.strip():
+        return "is empty"
+    if not name.isprintable():
+        return "contains control characters"
+    if any(letter in name for letter in '/\\:*?"<>|'):
+        return "contains a path separator or another reserved character"
+    if name.startswith((".", "-", " ")) or name.endswith((".", " ")):
+        return "starts or ends with a dot or a space, or starts with a dash"
+    if PureWindowsPath(name).is_reserved() or PurePosixPath(name).name != name:
+        return "is reserved by the operating system"
+    if len(name.encode()) > LONGEST_NAME:
+        return f"is longer than {LONGEST_NAME} bytes"
+    return ""
