@@ -1,0 +1,66 @@
+"""JSON and TOML from outside become dataclasses; a wrong field is an error that names its path.
+
+The types of a dataclass's fields are its schema. `__post_init__` checks what types cannot express.
+
+In:  a file or parsed data, and a dataclass
+Out: an instance of it, or the caller's kind of error
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from continual_segment.errors import ContinualSegmentError
+from continual_segment.names import printable
+
+Record = TypeVar("Record")
+ErrorType = type[ContinualSegmentError]
+LONGEST_PROBLEM = 400
+
+
+def read_json(path: Path, kind: type[Record], error: ErrorType, advice: str) -> Record:
+    """The record in a JSON file; `advice` ends the error message with what to do."""
+    return _read(path, json.loads, "JSON", kind, error, advice)
+
+
+def read_toml(path: Path, kind: type[Record], error: ErrorType, advice: str) -> Record:
+    """The record in a TOML file."""
+    return _read(path, tomllib.loads, "TOML", kind, error, advice)
+
+
+def parse_json(text: str, kind: type[Record], where: str, error: ErrorType, advice: str) -> Record:
+    """The record in a JSON text that is stored in another file, such as a safetensors header."""
+    return as_record(_parse(text, json.loads, "JSON", where, error, advice), kind, where, error, advice)
+
+
+def as_record(data: Any, kind: type[Record], where: str, error: ErrorType, advice: str) -> Record:
+    """The record in parsed data; lists become tuples, and whole numbers floats, as the fields ask."""
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as problem:
+        raise error(f"{where}: {printable(str(problem), LONGEST_PROBLEM)}. {advice}") from problem
+
+
+def _read(
+    path: Path, parse: Callable[[str], Any], form: str, kind: type[Record], error: ErrorType, advice: str
+) -> Record:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as problem:
+        raise error(f"{path}: not a text file ({problem.reason}). {advice}") from problem
+    return as_record(_parse(text, parse, form, str(path), error, advice), kind, str(path), error, advice)
+
+
+def _parse(
+    text: str, parse: Callable[[str], Any], form: str, where: str, error: ErrorType, advice: str
+) -> Any:
+    try:
+        return parse(text)
+    except (ValueError, RecursionError) as problem:  # both decoders' errors are ValueErrors
+        raise error(f"{where}: not valid {form} ({printable(str(problem))}). {advice}") from problem
