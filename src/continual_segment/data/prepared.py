@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -22,7 +24,8 @@ import numpy as np
 
 from continual_segment.errors import DatasetError
 from continual_segment.files.atomic import write_json
-from continual_segment.organs import Organ
+from continual_segment.names import check_file_name, printable
+from continual_segment.organs import Organ, check_organs
 from continual_segment.volume import Grid
 
 Split = Literal["train", "validation", "test"]
@@ -98,17 +101,20 @@ class PreparedCase:
     @classmethod
     def open(cls, folder: Path) -> PreparedCase:
         described = _read_json(folder / "case.json")
-        grid, (scan, *labels) = described["grid"], [Path(file[0]) for file in described["seen"]]
-        return cls(
-            name=described["name"],
-            folder=folder,
-            grid=Grid(tuple(grid["shape"]), np.array(grid["affine"]), grid["orientation"]),
-            raw_scan=scan,
-            raw_labels=tuple(labels),
-            foreground_rows={
-                int(label): (start, stop) for label, (start, stop) in described["foreground"].items()
-            },
-        )
+        with _damage_named(folder / "case.json"):
+            if described["name"] != folder.name:
+                raise ValueError(f"it describes the case {printable(repr(described['name']))}")
+            grid, (scan, *labels) = described["grid"], [Path(file[0]) for file in described["seen"]]
+            return cls(
+                name=folder.name,
+                folder=folder,
+                grid=Grid(tuple(grid["shape"]), np.array(grid["affine"]), grid["orientation"]),
+                raw_scan=scan,
+                raw_labels=tuple(labels),
+                foreground_rows={
+                    int(label): (start, stop) for label, (start, stop) in described["foreground"].items()
+                },
+            )
 
 
 class PreparedDataset:
@@ -134,13 +140,14 @@ class PreparedDataset:
         """Read the description; arrays are opened when a case is asked for them."""
         folder = Path(folder)
         described = _description(folder)
-        dataset = cls(
-            folder=folder,
-            name=described["name"],
-            organs=tuple(Organ(**organ) for organ in described["organs"]),
-            config=PrepareConfig(**described["config"]),
-            splits=described["cases"],
-        )
+        with _damage_named(folder / "dataset.json"):
+            dataset = cls(
+                folder=folder,
+                name=check_file_name(described["name"], "The dataset", DatasetError),
+                organs=_organs_of(described["organs"]),
+                config=PrepareConfig(**described["config"]),
+                splits=_splits_of(described["cases"]),
+            )
         missing = [name for name in dataset.splits if not (dataset.case_folder(name) / "case.json").is_file()]
         if missing:
             raise DatasetError(
@@ -161,7 +168,7 @@ class PreparedDataset:
         write_json(self.folder / "dataset.json", described)
 
     def case_folder(self, name: str) -> Path:
-        return self.folder / "cases" / name
+        return case_folder(self.folder, name)
 
     def case_names(self, split: Split) -> tuple[str, ...]:
         if split not in SPLITS:
@@ -193,6 +200,11 @@ class PreparedDataset:
         return {name: PreparedCase.open(self.case_folder(name)) for name in self.splits}
 
 
+def case_folder(dataset: Path, name: str) -> Path:
+    """Where a case of a prepared dataset is stored; DatasetError for a name that leads anywhere else."""
+    return dataset / "cases" / check_file_name(name, "The case", DatasetError)
+
+
 def _description(folder: Path) -> dict[str, Any]:
     """dataset.json of a prepared dataset, or the sentence that says what the folder is instead."""
     if not folder.is_dir():
@@ -217,10 +229,37 @@ def _description(folder: Path) -> dict[str, Any]:
     return described
 
 
+@contextmanager
+def _damage_named(file: Path) -> Iterator[None]:
+    """Whatever is wrong with the entries of a file becomes a DatasetError that names it."""
+    try:
+        yield
+    except DatasetError as error:
+        raise DatasetError(f"{file}: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DatasetError(
+            f"{file}: cannot be read ({printable(repr(error))}). Run `conseg prepare` again."
+        ) from error
+
+
+def _organs_of(described: list[dict[str, Any]]) -> tuple[Organ, ...]:
+    organs = tuple(Organ(**organ) for organ in described)
+    check_organs(organs, DatasetError)
+    return organs
+
+
+def _splits_of(described: dict[str, Split]) -> dict[str, Split]:
+    for name, split in described.items():
+        check_file_name(name, "The case", DatasetError)
+        if split not in SPLITS:
+            raise ValueError(f"{name} is in the split {split!r}, which is none of {', '.join(SPLITS)}")
+    return described
+
+
 def _read_json(file: Path) -> dict[str, Any]:
     try:
         described = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DatasetError(f"{file}: cannot be read ({error}). Run `conseg prepare` again.") from error
     if not isinstance(described, dict):
         raise DatasetError(f"{file}: a JSON object was expected. Run `conseg prepare` again.")
