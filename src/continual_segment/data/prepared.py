@@ -25,7 +25,7 @@ import numpy as np
 from continual_segment.errors import DatasetError
 from continual_segment.files.atomic import write_json
 from continual_segment.names import check_file_name, printable
-from continual_segment.organs import Organ, check_organs
+from continual_segment.organs import Organ, check_organs, check_table
 from continual_segment.volume import Grid
 
 Split = Literal["train", "validation", "test"]
@@ -245,6 +245,7 @@ def _damage_named(file: Path) -> Iterator[None]:
 def _organs_of(described: list[dict[str, Any]]) -> tuple[Organ, ...]:
     organs = tuple(Organ(**organ) for organ in described)
     check_organs(organs, DatasetError)
+    check_table(organs, DatasetError)
     return organs
 
 

@@ -40,8 +40,8 @@ from continual_segment.learning.distil import DistilConfig
 from continual_segment.learning.prune import PruneConfig, prune_decoder
 from continual_segment.learning.search import SearchConfig, search_decoder
 from continual_segment.model import Model, OrganPack
+from continual_segment.model.checks import check_name
 from continual_segment.model.model import encoder_fingerprint
-from continual_segment.model.pack import check_name
 from continual_segment.networks import (
     Decoder,
     DecoderPlan,
