@@ -347,11 +347,9 @@ def _refuse_another_dataset(raw: RawDataset, folder: Path) -> None:
 
 
 def _warn_of_organs_without_voxels(dataset: PreparedDataset) -> None:
-    present = {label for name in dataset.case_names("train") for label in dataset.case(name).foreground_rows}
-    absent = [organ.name for label, organ in enumerate(dataset.organs, start=1) if label not in present]
-    if absent:
+    if absent := dataset.absent_organs:
         logger.warning(
             "%s: no training case has a voxel of %s at this spacing; nothing can be learned about it.",
             dataset.name,
-            ", ".join(absent),
+            ", ".join(organ.name for organ in absent),
         )

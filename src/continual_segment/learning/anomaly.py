@@ -54,6 +54,7 @@ def learn_anomaly(
     name = name or dataset.name
     check_name(name)
     check_splits(dataset)
+    dataset = dataset.learnable()
     model = Model.open(folder)
     if head_file(name) in model.files:
         raise ModelError(f"{folder} has an anomaly head '{name}' already. Give another --name.")
