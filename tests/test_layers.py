@@ -22,7 +22,8 @@ body_parts
 model training phantom continual_method
 data networks metrics
 files processes packed
-names volume organs memory
+volume organs memory
+names
 errors
 """
 HEIGHT = {room: -line for line, rooms in enumerate(LINES.split("\n")) for room in rooms.split()}

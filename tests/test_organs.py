@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from continual_segment import organs
-from continual_segment.organs import Organ, canonical_name, find_organ, known_organs
+from continual_segment.errors import ModelError
+from continual_segment.organs import (
+    MOST_ORGANS,
+    Organ,
+    canonical_name,
+    check_organs,
+    check_table,
+    find_organ,
+    known_organs,
+)
 
 
 def test_ids_count_up_from_one_without_gap_or_repeat():
@@ -218,3 +227,62 @@ def test_the_organs_most_asked_for_have_codes():
     named = {find_organ(name) for name in OTHER_TOOLS["TotalSegmentator v2"]}
     without = {organ.name for organ in named if not organ.snomed}
     assert without <= {"kidney_cyst_left", "kidney_cyst_right"}  # findings, which are no body structures
+
+
+# ---- organs from a file of a stranger
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": "../liver"}, {"name": "/liver"}, {"name": "liver\n"}, {"name": "li\x1bver"}, {"name": ""},
+        {"name": "liver left"}, {"name": "_liver"}, {"id": 0}, {"id": -1}, {"id": 65536}, {"id": 5.0},
+        {"id": True}, {"id": float("nan")}, {"snomed": "12a"}, {"snomed": "1" * 19}, {"body_part": "leg"},
+        {"side": "both"}, {"group": "<script>"},
+    ],
+)  # fmt: skip
+def test_an_organ_that_cannot_be_fails_on_construction(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Organ(**({"name": "liver", "id": 5} | wrong))
+
+
+def test_every_organ_of_the_table_may_be_in_one_pack():
+    check_organs(known_organs(), ModelError)
+    check_table(known_organs(), ModelError)
+
+
+@given(st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=40))
+def test_an_organ_that_was_found_is_in_our_spelling(name):
+    found = find_organ(name)
+    try:
+        check_organs([found], ModelError)
+    except ModelError:  # CON and the like are no file names on Windows
+        assert len(found.name) <= 4 or len(found.name.encode()) > 200
+    check_table([found], ModelError)
+
+
+@pytest.mark.parametrize(
+    "organs",
+    [
+        [],
+        [Organ("liver", 5), Organ("liver", 7)],
+        [Organ("liver", 5), Organ("spleen", 5)],
+        [Organ("Liver", 5)],
+        [Organ("aux", 1234)],
+        [Organ("y" * 201, 1234)],
+        [Organ(f"organ{number}", 1000 + number) for number in range(MOST_ORGANS + 1)],
+    ],
+)
+def test_organs_that_cannot_be_in_one_pack_are_refused(organs):
+    with pytest.raises(ModelError):
+        check_organs(organs, ModelError)
+
+
+@pytest.mark.parametrize(
+    "organ",
+    [Organ("liver", 1234), Organ("my_organ", find_organ("liver").id), Organ("bladder", 1234)],
+    ids=["another id", "another name", "an alias"],
+)
+def test_an_organ_that_is_another_one_in_the_table_is_refused(organ):
+    with pytest.raises(ModelError, match="table"):
+        check_table([organ], ModelError)

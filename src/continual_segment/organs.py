@@ -14,11 +14,14 @@ from __future__ import annotations
 import csv
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Literal, cast
+from typing import Literal, cast, get_args
+
+from continual_segment.errors import ContinualSegmentError
+from continual_segment.names import check_file_name, printable
 
 BodyPart = Literal["head_neck", "chest", "abdomen", "hip_thigh", "whole"]
 Side = Literal["left", "right", ""]
@@ -28,6 +31,8 @@ UNKNOWN_PART = -1
 """In place of an index in BODY_PARTS where nobody could tell; it restricts nothing."""
 
 FIRST_HASHED_ID, LAST_HASHED_ID = 1000, 65535  # above every table row, within uint16
+MOST_ORGANS = 1000
+"""Of one dataset or pack: several times the largest dataset there is."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,20 @@ class Organ:
     """Organs reported together, such as `ribs`."""
     side: Side = ""
     """`left` or `right`: DICOM writes it as a modifier beside the code."""
+
+    def __post_init__(self) -> None:
+        rules = {
+            "name": bool(re.fullmatch(r"[^\W_]+(_[^\W_]+)*", self.name)),
+            "id": type(self.id) is int and 1 <= self.id <= LAST_HASHED_ID,
+            "snomed": bool(re.fullmatch(r"[0-9]{0,18}", self.snomed)),
+            "body_part": self.body_part in get_args(BodyPart),
+            "group": bool(re.fullmatch(r"\w{0,64}", self.group)),
+            "side": self.side in get_args(Side),
+        }
+        for field, kept in rules.items():
+            if not kept:
+                value = printable(repr(getattr(self, field)))
+                raise ValueError(f"An organ cannot have the {field} {value}.")
 
 
 def canonical_name(name: str) -> str:
@@ -67,6 +86,34 @@ def find_organ(name: str) -> Organ:
 def known_organs() -> tuple[Organ, ...]:
     """Every organ of the table, by id."""
     return tuple(organ for organ, _ in _table())
+
+
+def check_organs(organs: Sequence[Organ], error: type[ContinualSegmentError]) -> None:
+    """Raise `error` unless these can be the organs of one dataset or pack: our spelling, none of them twice.
+
+    An organ's name becomes a file's name where results have one file per organ.
+    """
+    if not 1 <= len(organs) <= MOST_ORGANS:
+        raise error(f"{len(organs)} organs were found; from 1 to {MOST_ORGANS} were expected.")
+    for organ in organs:
+        check_file_name(organ.name, "The organ", error)
+        if organ.name not in _wholes() and organ.name != _key(organ.name):
+            raise error(f"The organ '{organ.name}' is spelled '{canonical_name(organ.name)}' here.")
+    names, ids = {organ.name for organ in organs}, {organ.id for organ in organs}
+    if len(names) < len(organs) or len(ids) < len(organs):
+        raise error(f"{len(organs)} organs have {len(names)} names and {len(ids)} ids. Each needs its own.")
+
+
+def check_table(organs: Sequence[Organ], error: type[ContinualSegmentError]) -> None:
+    """Raise `error` where an organ's name or id is another organ's in our table."""
+    by_id = {organ.id: organ for organ in known_organs()}
+    for organ in organs:
+        for known in (_organs_by_key().get(_key(organ.name)), by_id.get(organ.id)):
+            if known and (known.name, known.id) != (organ.name, organ.id):
+                raise error(
+                    f"The organ '{organ.name}' with id {organ.id} is '{known.name}' with id {known.id} in "
+                    "the table of organs. Rename it in the dataset and learn it again."
+                )
 
 
 def part_of(name: str) -> str:

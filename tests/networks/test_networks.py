@@ -86,8 +86,17 @@ def test_no_gradient_is_computed_for_a_frozen_encoders_features(encoder, network
     ("changes", "sentence"),
     [
         ({"features": (4, 6)}, "one entry per stage"),
-        ({"features": (4,), "kernels": ((3, 3, 3),), "strides": ((1, 1, 1),)}, "two stages at least"),
+        ({"features": (4,), "kernels": ((3, 3, 3),), "strides": ((1, 1, 1),)}, "2 to 12 stages"),
         ({"kernels": ((1, 2, 3), (3, 3, 3), (3, 3, 3))}, "odd sizes"),
+        ({"kernels": ((3, 3), (3, 3, 3), (3, 3, 3))}, "three sizes"),
+        ({"features": (4, 6, 10**6)}, "features"),
+        ({"features": (4, 6, 8.0)}, "features"),
+        ({"features": (4, 6, True)}, "features"),
+        ({"convs_per_stage": 10**7}, "convs_per_stage"),
+        ({"convs_per_stage": 0}, "convs_per_stage"),
+        ({"strides": ((1, 1, 1), (1, 0, 2), (2, 2, 2))}, "strides"),
+        ({"strides": ((2, 1, 1), (1, 2, 2), (2, 2, 2))}, "first stage"),
+        ({"features": (4096,) * 3, "kernels": ((15, 15, 15),) * 3}, "weights"),
     ],
 )
 def test_bad_sizes_fail_on_construction(changes, sentence, network):

@@ -128,6 +128,7 @@ def learn_step(
     """
     if folder.exists():
         return Model.open(folder)
+    dataset = dataset.learnable()
     before = Model.open(previous)
     newest = newest_pack(before)
     teacher = SegmentationNetwork(before.load_encoder(), newest.decoder()).freeze().to(settings.train.device)

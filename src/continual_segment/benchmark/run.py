@@ -75,7 +75,8 @@ class Benchmark:
         self.prepared: dict[str, PreparedDataset] = {}
         self.tests: dict[str, HeldOut] = {}
         for name, dataset in plan.datasets.items():
-            self.prepared[name] = prepare(dataset.raw, self.places.prepared(name), plan.config.prepare)
+            prepared = prepare(dataset.raw, self.places.prepared(name), plan.config.prepare)
+            self.prepared[name] = prepared.learnable()
             self.tests[name] = HeldOut.of(dataset.raw, self.prepared[name], plan.held_out)
 
     def run(self) -> Path:

@@ -30,7 +30,8 @@ from continual_segment.body_parts.regions import Calibration, RegionConfig, rise
 from continual_segment.body_parts.regressor import BodyPartRegressor, score_slices
 from continual_segment.body_parts.slices import RowConfig, SliceRows, SliceView, Thumbnails, make_thumbnails
 from continual_segment.body_parts.spine import LANDMARKS, USUAL_MM, end_plates, tells_heights
-from continual_segment.data.prepared import PreparedCase, PreparedDataset
+from continual_segment.data.prepared import PreparedDataset
+from continual_segment.data.prepared_case import PreparedCase
 from continual_segment.model.fingerprint import fingerprint_data
 from continual_segment.networks.slice_scorer import SliceScorer
 from continual_segment.training import TrainConfig, train

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
@@ -22,6 +21,8 @@ from continual_segment.errors import ModelError
 from continual_segment.files import write_bytes
 from continual_segment.model import Model
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
+from continual_segment.model.tensor_file import read_tensor_file
+from continual_segment.names import printable
 from continual_segment.networks.slice_scorer import SliceScorer
 from continual_segment.volume import Volume
 
@@ -99,7 +100,11 @@ class BodyPartRegressor:
     def read(cls, path: Path) -> BodyPartRegressor:
         """From a file, or from a model folder that holds one."""
         path = Path(path) / FILE if Path(path).is_dir() else Path(path)
-        described, weights = _read_safetensors(path)
+        if not path.exists():
+            raise ModelError(
+                f"{path}: there is no such file. `conseg bodyparts PREPARED --learn -m {path}` makes one."
+            )
+        described, weights = read_tensor_file(path, "body_parts", "body-part regressor", FORMAT)
         try:
             found = cls(
                 weights,
@@ -107,32 +112,13 @@ class BodyPartRegressor:
                 Calibration(**described["calibration"]),
                 described["card"],
             )
-        except (KeyError, TypeError, RuntimeError) as error:
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise ModelError(
-                f"{path}: the regressor's description is damaged ({error!r}). Get it anew."
+                f"{path}: the regressor's description is damaged ({printable(repr(error))}). Get it again."
             ) from error
         if found.fingerprint != described["fingerprint"]:
             raise ModelError(f"{path}: these are not the weights the regressor was made with. Get it anew.")
         return found
-
-
-def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            described = json.loads((file.metadata() or {})["body_parts"])
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except FileNotFoundError as error:
-        raise ModelError(
-            f"{path}: there is no such file. `conseg bodyparts PREPARED --learn -m {path}` makes one."
-        ) from error
-    except (SafetensorError, KeyError, json.JSONDecodeError, OSError) as error:
-        raise ModelError(f"{path}: this is no body-part regressor, or a damaged one ({error}).") from error
-    if described.get("format") != FORMAT:
-        raise ModelError(
-            f"{path}: a regressor of format {described.get('format')}; this version reads format {FORMAT}. "
-            "Update continual-segment."
-        )
-    return described, weights
 
 
 @torch.no_grad()

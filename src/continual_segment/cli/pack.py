@@ -69,9 +69,10 @@ def parts_of(pack: OrganPack) -> str:
     """Where in the body a pack was taught, head first: its row of the paper's table."""
     if not pack.coverage:
         return "body parts: not measured, so it is asked everywhere"
-    shares = pack.card.get("body_parts", {}).get("distribution", {})
     told = [
-        f"{part} {shares.get(part, 0):.1%}" for part, covered in reversed(pack.coverage.items()) if covered
+        f"{part} {pack.distribution.get(part, 0):.1%}"
+        for part, covered in reversed(pack.coverage.items())
+        if covered
     ]
     return f"body parts: {', '.join(told)} of the labelled height"
 

@@ -15,13 +15,14 @@ import numpy as np
 
 from continual_segment import __version__
 from continual_segment.clinic.jobs import Job
-from continual_segment.errors import ConfigError
+from continual_segment.errors import ConfigError, ModelError
 from continual_segment.files import Source, labels_on, write_labels, write_segments
 from continual_segment.files.dicom.derive import derived_series, write_series
 from continual_segment.files.dicom.planes import missing_uids
 from continual_segment.files.dicom.rtstruct import write_contours
 from continual_segment.files.dicom.seg import write_segmentation
 from continual_segment.files.dicom.series import Series
+from continual_segment.names import check_file_name
 from continual_segment.segmentation.nested import layers
 from continual_segment.volume import LabelMap
 
@@ -111,6 +112,7 @@ def _organs(folder: Path, labelled: Labelled) -> None:
     """One mask per organ, as TotalSegmentator writes them: an organ that was not found is an empty one."""
     divided = labelled.layers(labelled.drawn)
     for label, name in labelled.labels.names.items():
+        check_file_name(name, "The organ", ModelError)  # a pack may come from a stranger
         mask = np.any([layer.voxels == label for layer in divided], axis=0).astype(np.uint8)
         write_labels(folder / f"{name}.nii.gz", LabelMap(mask, labelled.drawn.grid, {1: name}))
 

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
-from continual_segment.organs import find_organ
+from continual_segment.errors import DatasetError
+from continual_segment.names import printable
+from continual_segment.organs import check_organs, find_organ
 
 BACKGROUND_NAMES = {"background", "bg", "unlabeled", "unlabelled", "none"}
 
@@ -38,6 +41,18 @@ def read_label_list(pairs: Iterable[tuple[str, Any]]) -> tuple[dict[int, str], l
     if not names and not problems:
         problems.append("The list of labels names no organ. Add one with a number above 0.")
     return names, problems + same_organ_problems(accepted)
+
+
+@lru_cache(maxsize=4096)  # a dataset repeats its organs' names in every case
+def organ_name_problem(name: str) -> str:
+    """Why a name cannot be an organ's; empty if it can."""
+    if not any(character.isalnum() for character in name):
+        return "has no name. Name the organ."
+    try:
+        check_organs([find_organ(name)], DatasetError)
+    except DatasetError as error:
+        return f"has a name that cannot be used. {error}"
+    return ""
 
 
 def same_organ_problems(names: Iterable[str]) -> list[str]:
@@ -68,17 +83,20 @@ def _problem(name: str, value: Any, number: int | None) -> str | None:
             "Give each organ one number."
         )
     if number is None or not 0 <= number <= 65535:
-        return f"The label {name!r} has the number {value!r}; a whole number from 0 to 65535 was expected."
+        return (
+            f"The label {name!r} has the number {printable(repr(value))}; a whole number from 0 to 65535 was "
+            "expected."
+        )
     if is_background != (number == 0):
         return (
             f"The label {name!r} has number {number}; 0 is for the background and nothing else. Renumber it."
         )
-    if not any(character.isalnum() for character in name):
-        return f"Label number {number} has no name. Name the organ."
+    if number and (problem := organ_name_problem(name)):
+        return f"Label number {number} {problem}"
     return None
 
 
 def _number(value: Any) -> int | None:
-    if isinstance(value, str) and value.strip().isdecimal():
+    if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20:
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None

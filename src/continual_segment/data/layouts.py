@@ -2,7 +2,7 @@
 
 Three layouts are told apart by what lies in the folder: nnU-Net raw and Decathlon by their `dataset.json`,
 TotalSegmentator by its folder per case. What does not fit is collected as sentences, so that a user sees
-all of it at once.
+all of it at once. A case's name becomes a folder's when the dataset is prepared, so it is checked here.
 
 In:  a folder
 Out: FoundDataset: layout, label numbers and names, cases, problems
@@ -13,13 +13,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from continual_segment.data.label_list import read_label_list, same_organ_problems
+from continual_segment.data.label_list import organ_name_problem, read_label_list, same_organ_problems
 from continual_segment.errors import DatasetError
 from continual_segment.files import FORMATS, is_scan_file, name_of_scan
+from continual_segment.names import check_file_name, printable
 from continual_segment.organs import find_organ
 
 Layout = Literal["nnunet", "decathlon", "totalsegmentator"]
@@ -58,10 +59,25 @@ def find_dataset(folder: Path) -> FoundDataset:
             "was expected, with scans and labels as files: give the folder that it was prepared from."
         )
     if (folder / "dataset.json").is_file():
-        return _find_described(folder, _read_description(folder / "dataset.json"))
+        return _with_sound_names(_find_described(folder, _read_description(folder / "dataset.json")))
     if _case_folders(folder):
-        return _find_totalsegmentator(folder)
+        return _with_sound_names(_find_totalsegmentator(folder))
     raise DatasetError(_no_dataset(folder))
+
+
+def _with_sound_names(found: FoundDataset) -> FoundDataset:
+    """The dataset without the cases whose names cannot be those of folders; each of them is a problem."""
+    problems = {case.name: _name_problem(case.name, "The case") for case in found.cases}
+    sound = tuple(case for case in found.cases if not problems[case.name])
+    return replace(found, cases=sound, problems=(*found.problems, *filter(None, problems.values())))
+
+
+def _name_problem(name: str, what: str) -> str:
+    try:
+        check_file_name(name, what, DatasetError)
+    except DatasetError as error:
+        return str(error)
+    return ""
 
 
 def _no_dataset(folder: Path) -> str:
@@ -88,8 +104,8 @@ class _JsonObject(dict[str, Any]):
 def _read_description(path: Path) -> _JsonObject:
     try:
         description = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_JsonObject)
-    except ValueError as error:
-        raise DatasetError(f"{path}: this is no valid JSON ({error}). Mend the file.") from error
+    except (ValueError, RecursionError) as error:
+        raise DatasetError(f"{path}: this is no valid JSON ({error}). Correct the file.") from error
     if not isinstance(description, _JsonObject) or not isinstance(description.get("labels"), _JsonObject):
         raise DatasetError(f'{path}: the entry "labels" with organ names and numbers is missing. Add it.')
     return description
@@ -100,7 +116,7 @@ def _find_described(folder: Path, description: _JsonObject) -> FoundDataset:
     number_first = all(key.isdecimal() for key, _ in pairs)
     if number_first and isinstance(description.get("training"), list):
         layout: Layout = "decathlon"
-        names, problems = read_label_list((str(name), int(number)) for number, name in pairs)
+        names, problems = read_label_list((str(name), number) for number, name in pairs)
         cases, unpaired = _decathlon_cases(folder, description["training"])
     else:
         layout = "nnunet"
@@ -153,7 +169,7 @@ def _scan_files(folder: Path, ending: str) -> list[Path]:
 
 
 def _case_and_channel(stem: str) -> tuple[str, int | None]:
-    match = re.fullmatch(r"(.+)_(\d{4})", stem)
+    match = re.fullmatch(r"(.+)_(\d{4})", stem, re.DOTALL)
     return (match[1], int(match[2])) if match else (stem, None)
 
 
@@ -165,10 +181,8 @@ def _decathlon_cases(folder: Path, training: list[Any]) -> tuple[list[RawCase], 
     cases: list[RawCase] = []
     problems: list[str] = []
     for position, entry in enumerate(training):
-        if not isinstance(entry, dict) or not {"image", "label"} <= entry.keys():
-            problems.append(
-                f'Entry {position} of "training" in dataset.json lacks "image" or "label": {entry}.'
-            )
+        if entry_problems := _entry_problems(entry):
+            problems += [f'Entry {position} of "training" in dataset.json {each}' for each in entry_problems]
             continue
         case = RawCase(
             name_of_scan(entry["image"]), _decathlon_scan(folder / entry["image"]), (folder / entry["label"],)
@@ -182,6 +196,24 @@ def _decathlon_cases(folder: Path, training: list[Any]) -> tuple[list[RawCase], 
         f'{name}: the case is listed more than once under "training" in dataset.json.' for name in repeated
     ]
     return cases, problems
+
+
+def _entry_problems(entry: Any) -> list[str]:
+    """Why an entry cannot name a scan and its labels, each a file inside the dataset's folder."""
+    if not isinstance(entry, dict) or not {"image", "label"} <= entry.keys():
+        return [f'lacks "image" or "label": {printable(str(entry))}.']
+    return [
+        f"has the {key} {printable(repr(entry[key]))}; the path of a file below the dataset's folder was "
+        "expected, as in ./imagesTr/case_01.nii.gz."
+        for key in ("image", "label")
+        if not _is_path_inside(entry[key])
+    ]
+
+
+def _is_path_inside(path: Any) -> bool:
+    """Whether this is a relative path whose every part is an ordinary name, so that it leads nowhere else."""
+    parts = Path(path).parts if isinstance(path, str) else ()
+    return bool(parts) and not any(_name_problem(part, "") for part in parts)
 
 
 def _decathlon_scan(path: Path) -> Path:
@@ -206,9 +238,9 @@ def _find_totalsegmentator(folder: Path) -> FoundDataset:
     organs: dict[int, str] = {}
     for case_folder in _case_folders(folder):
         name, scan = case_folder.name, _ct(case_folder)
-        masks = tuple(path for path in sorted(case_folder.glob("segmentations/*")) if is_scan_file(path))
+        masks, mask_problems = _masks(case_folder)
+        problems += [f"{name}: {problem}" for problem in mask_problems]
         organs |= {find_organ(name_of_scan(path)).id: find_organ(name_of_scan(path)).name for path in masks}
-        problems += [f"{name}: {problem}" for problem in same_organ_problems(map(name_of_scan, masks))]
         if scan is None:
             problems.append(f"{name}: the folder has segmentations but no scan ct.nii.gz.")
         elif not masks:
@@ -217,3 +249,12 @@ def _find_totalsegmentator(folder: Path) -> FoundDataset:
             cases.append(RawCase(name, scan, masks))
     names = {number: organs[organ_id] for number, organ_id in enumerate(sorted(organs), start=1)}
     return FoundDataset("totalsegmentator", names, tuple(cases), tuple(problems))
+
+
+def _masks(case_folder: Path) -> tuple[tuple[Path, ...], list[str]]:
+    """The masks of a case that are named after an organ, and what is wrong with their names."""
+    files = [path for path in sorted(case_folder.glob("segmentations/*")) if is_scan_file(path)]
+    wrong = {path: organ_name_problem(name_of_scan(path)) for path in files}
+    masks = tuple(path for path in files if not wrong[path])
+    problems = [f"segmentations/{path.name} {problem}" for path, problem in wrong.items() if problem]
+    return masks, problems + same_organ_problems(map(name_of_scan, masks))

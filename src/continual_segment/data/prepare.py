@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -29,11 +28,19 @@ from filelock import FileLock, Timeout
 from scipy import ndimage
 from tqdm import tqdm
 
-from continual_segment.data.prepared import FORMAT, SPLITS, PrepareConfig, PreparedDataset, Split, normalise
+from continual_segment.data.prepared import (
+    FORMAT,
+    SPLITS,
+    PrepareConfig,
+    PreparedDataset,
+    Split,
+    case_folder,
+    normalise,
+)
 from continual_segment.data.raw import RawCase, RawDataset
 from continual_segment.data.resample import resample_labels, resample_scan
 from continual_segment.errors import DatasetError
-from continual_segment.files.atomic import atomic_path, write_json
+from continual_segment.files.atomic import UNFINISHED, atomic_path, write_json
 from continual_segment.processes import for_each, workers_for
 from continual_segment.volume import LabelMap, Volume
 
@@ -55,6 +62,7 @@ SPLIT_RANGES: dict[Split, tuple[float, float]] = {
     "validation": (0.2, 0.36),  # a fifth of what is not test
     "train": (0.36, 1.0),
 }
+CASE_ARRAYS = ("scan.b2nd", "labels.b2nd", "foreground.npy")
 FOREGROUND_POSITIONS = 2000  # per organ and case
 PATIENCE = 15.0  # seconds to wait for another process: it may only be looking whether all cases are done
 Stamp = list[str | int]  # path, size and time of change of a file, as JSON has them
@@ -141,8 +149,7 @@ def _stale_cases(raw: RawDataset, folder: Path, config: PrepareConfig, progress:
         leave=False,
         disable=not progress,
     )
-    done = folder / "cases"
-    return [case for case in cases if not _is_up_to_date(case, done / case.name, raw, config)]
+    return [case for case in cases if not _is_up_to_date(case, case_folder(folder, case.name), raw, config)]
 
 
 def prepare_scan(volume: Volume, config: PrepareConfig) -> Volume:
@@ -193,9 +200,8 @@ def _one_thread() -> None:
 
 
 def _prepare_case(case: RawCase, folder: Path, raw: RawDataset, config: PrepareConfig) -> None:
-    """Read, resample, clip, store. The folder is made anew, so nothing of a stopped attempt stays."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    """Read, resample, clip, store. Nothing of a stopped attempt stays."""
+    _clear_case(folder)
     seen = _stamps(case)  # before anything is read: a file that changes meanwhile is found changed next time
     origin = _origin(seen, raw, config, known={})
     volume, labels = raw.read(case)
@@ -218,6 +224,15 @@ def _prepare_case(case: RawCase, folder: Path, raw: RawDataset, config: PrepareC
         "seen": seen,
     }
     write_json(folder / "case.json", described)  # last: from now on the case is there
+
+
+def _clear_case(folder: Path) -> None:
+    """Make the case's folder, or delete the files that an earlier attempt wrote in it, and no others."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "case.json").unlink(missing_ok=True)  # first: the case counts as done while it is there
+    for path in folder.iterdir():
+        if path.name in CASE_ARRAYS or path.name.startswith(UNFINISHED):
+            path.unlink()
 
 
 def _write_array(file: Path, voxels: np.ndarray) -> None:
@@ -332,11 +347,9 @@ def _refuse_another_dataset(raw: RawDataset, folder: Path) -> None:
 
 
 def _warn_of_organs_without_voxels(dataset: PreparedDataset) -> None:
-    present = {label for name in dataset.case_names("train") for label in dataset.case(name).foreground_rows}
-    absent = [organ.name for label, organ in enumerate(dataset.organs, start=1) if label not in present]
-    if absent:
+    if absent := dataset.absent_organs:
         logger.warning(
             "%s: no training case has a voxel of %s at this spacing; nothing can be learned about it.",
             dataset.name,
-            ", ".join(absent),
+            ", ".join(organ.name for organ in absent),
         )

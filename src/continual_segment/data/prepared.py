@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import blosc2
 import numpy as np
 
+from continual_segment.data.prepared_case import PreparedCase, damage_named, read_json
 from continual_segment.errors import DatasetError
 from continual_segment.files.atomic import write_json
-from continual_segment.organs import Organ
-from continual_segment.volume import Grid
+from continual_segment.names import check_file_name
+from continual_segment.organs import Organ, check_organs, check_table
+
+log = logging.getLogger(__name__)
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -59,58 +62,6 @@ def normalise(hu: np.ndarray, window_hu: tuple[float, float]) -> np.ndarray:
     return (clipped - np.float32((low + high) / 2)) / np.float32((high - low) / 2)
 
 
-@dataclass(frozen=True, eq=False)
-class PreparedCase:
-    """One scan and its labels on the dataset's spacing."""
-
-    name: str
-    folder: Path
-    grid: Grid
-    raw_scan: Path
-    raw_labels: tuple[Path, ...]
-    foreground_rows: dict[int, tuple[int, int]]
-    """Per label present, its rows in the foreground table."""
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return self.grid.shape
-
-    @property
-    def spacing_mm(self) -> tuple[float, float, float]:
-        return self.grid.spacing_mm
-
-    @property
-    def scan(self) -> blosc2.NDArray:
-        """int16 Hounsfield units (z, y, x), clipped to the window; slice it to read."""
-        return _opened(self.folder / "scan.b2nd")
-
-    @property
-    def labels(self) -> blosc2.NDArray:
-        """Organ numbers (z, y, x): 0 background, i the i-th organ of the dataset; slice it to read."""
-        return _opened(self.folder / "labels.b2nd")
-
-    @property
-    def foreground(self) -> dict[int, np.ndarray]:
-        """Per label present, positions (n, 3) of some of its voxels, drawn at random."""
-        table = _opened(self.folder / "foreground.npy")
-        return {label: table[start:stop, 1:] for label, (start, stop) in self.foreground_rows.items()}
-
-    @classmethod
-    def open(cls, folder: Path) -> PreparedCase:
-        described = _read_json(folder / "case.json")
-        grid, (scan, *labels) = described["grid"], [Path(file[0]) for file in described["seen"]]
-        return cls(
-            name=described["name"],
-            folder=folder,
-            grid=Grid(tuple(grid["shape"]), np.array(grid["affine"]), grid["orientation"]),
-            raw_scan=scan,
-            raw_labels=tuple(labels),
-            foreground_rows={
-                int(label): (start, stop) for label, (start, stop) in described["foreground"].items()
-            },
-        )
-
-
 class PreparedDataset:
     """What `prepare` wrote; see the module's text for the folder."""
 
@@ -121,26 +72,30 @@ class PreparedDataset:
         organs: tuple[Organ, ...],
         config: PrepareConfig,
         splits: dict[str, Split],
+        stored_organs: tuple[Organ, ...] | None = None,
     ) -> None:
+        """`stored_organs` are those of the stored labels, where `organs` are only some of them."""
         self.folder = folder
         self.name = name
         self.organs = organs
         self.config = config
         self.splits = splits
         """Case name -> split, in the order of the raw dataset."""
+        self.stored_organs = stored_organs
 
     @classmethod
     def open(cls, folder: str | Path) -> PreparedDataset:
         """Read the description; arrays are opened when a case is asked for them."""
         folder = Path(folder)
         described = _description(folder)
-        dataset = cls(
-            folder=folder,
-            name=described["name"],
-            organs=tuple(Organ(**organ) for organ in described["organs"]),
-            config=PrepareConfig(**described["config"]),
-            splits=described["cases"],
-        )
+        with damage_named(folder / "dataset.json"):
+            dataset = cls(
+                folder=folder,
+                name=check_file_name(described["name"], "The dataset", DatasetError),
+                organs=_organs_of(described["organs"]),
+                config=PrepareConfig(**described["config"]),
+                splits=_splits_of(described["cases"]),
+            )
         missing = [name for name in dataset.splits if not (dataset.case_folder(name) / "case.json").is_file()]
         if missing:
             raise DatasetError(
@@ -151,6 +106,7 @@ class PreparedDataset:
         return dataset
 
     def save(self) -> None:
+        assert self.stored_organs is None  # the labels on disk count all organs
         described = {
             "format": FORMAT,
             "name": self.name,
@@ -161,7 +117,7 @@ class PreparedDataset:
         write_json(self.folder / "dataset.json", described)
 
     def case_folder(self, name: str) -> Path:
-        return self.folder / "cases" / name
+        return case_folder(self.folder, name)
 
     def case_names(self, split: Split) -> tuple[str, ...]:
         if split not in SPLITS:
@@ -175,6 +131,35 @@ class PreparedDataset:
             )
         return self._cases[name]
 
+    @property
+    def absent_organs(self) -> tuple[Organ, ...]:
+        """Organs without a single voxel in the training cases, of which nothing can be learned."""
+        present = {label for name in self.case_names("train") for label in self.case(name).foreground_rows}
+        return tuple(organ for label, organ in enumerate(self.organs, start=1) if label not in present)
+
+    @property
+    def left_out(self) -> tuple[Organ, ...]:
+        """Organs that the stored labels have and this dataset does not."""
+        return tuple(organ for organ in self.stored_organs or () if organ not in self.organs)
+
+    def learnable(self) -> PreparedDataset:
+        """The dataset without its absent organs, which count as background; DatasetError if none is left.
+
+        A network that learned an organ from no voxel would still name it in every scan.
+        """
+        absent = self.absent_organs
+        if not absent:
+            return self
+        names = ", ".join(organ.name for organ in absent)
+        kept = tuple(organ for organ in self.organs if organ not in absent)
+        if not kept:
+            raise DatasetError(
+                f"{self.folder}: no training case has a voxel of {names}; there is nothing to learn. Add "
+                "cases that show an organ to the raw dataset and prepare it again."
+            )
+        log.warning("%s: %s is left out, because no training case has a voxel of it.", self.name, names)
+        return PreparedDataset(self.folder, self.name, kept, self.config, self.splits, self.organs)
+
     @cached_property
     def fingerprint(self) -> str:
         """Changes with organs, settings, split and any case; a stopped run goes on only with the same.
@@ -182,7 +167,7 @@ class PreparedDataset:
         `case.json` stands for the case: it has checksums of the files it was made from. Where these lie
         and how old they are, which a copy changes, does not count.
         """
-        cases = {name: _read_json(self.case_folder(name) / "case.json") for name in self.splits}
+        cases = {name: read_json(self.case_folder(name) / "case.json") for name in self.splits}
         for case in cases.values():
             case.pop("seen", None)
         described = [[organ.name for organ in self.organs], asdict(self.config), self.splits, cases]
@@ -190,7 +175,17 @@ class PreparedDataset:
 
     @cached_property
     def _cases(self) -> dict[str, PreparedCase]:
-        return {name: PreparedCase.open(self.case_folder(name)) for name in self.splits}
+        cases = {name: PreparedCase.open(self.case_folder(name)) for name in self.splits}
+        if self.stored_organs is None:
+            return cases
+        label = {organ: number for number, organ in enumerate(self.organs, start=1)}
+        numbers = (0, *(label.get(organ, 0) for organ in self.stored_organs))
+        return {name: case.renumbered(numbers) for name, case in cases.items()}
+
+
+def case_folder(dataset: Path, name: str) -> Path:
+    """Where a case of a prepared dataset is stored; DatasetError for a name that leads anywhere else."""
+    return dataset / "cases" / check_file_name(name, "The case", DatasetError)
 
 
 def _description(folder: Path) -> dict[str, Any]:
@@ -208,7 +203,7 @@ def _description(folder: Path) -> dict[str, Any]:
             f"{folder}: this is no prepared dataset (dataset.json and cases/ expected). "
             f"If it is a raw dataset, prepare it first: conseg prepare {folder}"
         )
-    described = _read_json(file)
+    described = read_json(file)
     if described.get("format") != FORMAT:
         raise DatasetError(
             f"{file}: format {described.get('format')!r}, this version reads {FORMAT}. "
@@ -217,29 +212,16 @@ def _description(folder: Path) -> dict[str, Any]:
     return described
 
 
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        described = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DatasetError(f"{file}: cannot be read ({error}). Run `conseg prepare` again.") from error
-    if not isinstance(described, dict):
-        raise DatasetError(f"{file}: a JSON object was expected. Run `conseg prepare` again.")
+def _organs_of(described: list[dict[str, Any]]) -> tuple[Organ, ...]:
+    organs = tuple(Organ(**organ) for organ in described)
+    check_organs(organs, DatasetError)
+    check_table(organs, DatasetError)
+    return organs
+
+
+def _splits_of(described: dict[str, Split]) -> dict[str, Split]:
+    for name, split in described.items():
+        check_file_name(name, "The case", DatasetError)
+        if split not in SPLITS:
+            raise ValueError(f"{name} is in the split {split!r}, which is none of {', '.join(SPLITS)}")
     return described
-
-
-def _opened(file: Path) -> Any:
-    try:
-        stat = file.stat()
-        return _open_array(file, stat.st_ino, stat.st_mtime_ns)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise DatasetError(
-            f"{file}: cannot be read ({error}). Delete its folder and run `conseg prepare` again."
-        ) from error
-
-
-@lru_cache(maxsize=300)  # every open array holds a file descriptor, and a process often has only 1024
-def _open_array(file: Path, inode: int, changed: int) -> Any:
-    """An array opened for reading; a file that was replaced since counts as another one."""
-    if file.suffix == ".npy":
-        return np.load(file, mmap_mode="r", allow_pickle=False)
-    return blosc2.open(str(file), mode="r", mmap_mode="r", dparams=blosc2.DParams(nthreads=1))

@@ -18,11 +18,15 @@ from typing import Self
 from continual_segment.data.check import CaseReport, LoadedCase, check_case, load_case
 from continual_segment.data.layouts import FoundDataset, Layout, RawCase, find_dataset
 from continual_segment.errors import DatasetError
+from continual_segment.names import printable
 from continual_segment.organs import Organ, find_organ
 from continual_segment.processes import for_each, workers_for
 from continual_segment.volume import LabelMap, Volume
 
 __all__ = ["RawCase", "RawDataset"]
+
+LONGEST_PROBLEM = 2000
+"""Letters of one problem that are shown."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,8 @@ def _check(found: FoundDataset, workers: int | None, progress: bool) -> list[Cas
 
 def _all_problems(folder: Path, problems: list[str]) -> str:
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-    return "\n- ".join([f"{folder}: the dataset has {count}:", *problems])
+    shown = [printable(problem, LONGEST_PROBLEM) for problem in problems]  # names in it come from outside
+    return "\n- ".join([f"{folder}: the dataset has {count}:", *shown])
 
 
 def _notes(reports: Sequence[CaseReport]) -> Iterator[str]:

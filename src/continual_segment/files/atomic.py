@@ -15,6 +15,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+UNFINISHED = ".unfinished-"
+"""What the names of files and folders begin with until they are whole."""
+
 
 @contextmanager
 def atomic_path(path: Path | str) -> Iterator[Path]:
@@ -26,7 +29,7 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # The suffix stays last, because libraries choose a format by it.
-    unfinished = path.with_name(f".unfinished-{secrets.token_hex(4)}-{path.name}")
+    unfinished = path.with_name(f"{UNFINISHED}{secrets.token_hex(4)}-{path.name}")
     try:
         yield unfinished
         _force_to_disk(unfinished)
@@ -45,7 +48,7 @@ def staged(folder: Path | str) -> Iterator[Path]:
     folder = Path(folder)
     new = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    stage = folder / f".unfinished-{secrets.token_hex(4)}"
+    stage = folder / f"{UNFINISHED}{secrets.token_hex(4)}"
     try:
         stage.mkdir()
         yield stage

@@ -23,8 +23,8 @@ from continual_segment.errors import DatasetError, ModelError
 from continual_segment.learning.decoder import PatchSource, signature_of
 from continual_segment.learning.step import LearnConfig, check_splits, run_folder
 from continual_segment.model import Model
+from continual_segment.model.checks import check_name
 from continual_segment.model.head import AnomalyHead, add_head, head_file
-from continual_segment.model.pack import check_name
 from continual_segment.networks import GeneralEncoder
 from continual_segment.networks.heads import ProjectionHead
 from continual_segment.training import TrainConfig, train
@@ -54,6 +54,7 @@ def learn_anomaly(
     name = name or dataset.name
     check_name(name)
     check_splits(dataset)
+    dataset = dataset.learnable()
     model = Model.open(folder)
     if head_file(name) in model.files:
         raise ModelError(f"{folder} has an anomaly head '{name}' already. Give another --name.")

@@ -40,8 +40,8 @@ from continual_segment.learning.distil import DistilConfig
 from continual_segment.learning.prune import PruneConfig, prune_decoder
 from continual_segment.learning.search import SearchConfig, search_decoder
 from continual_segment.model import Model, OrganPack
+from continual_segment.model.checks import check_name
 from continual_segment.model.model import encoder_fingerprint
-from continual_segment.model.pack import check_name
 from continual_segment.networks import (
     Decoder,
     DecoderPlan,
@@ -118,11 +118,13 @@ def learn(
 ) -> OrganPack:
     """Add one dataset to the model in `folder`, making the model where there is none.
 
-    `anomalies` names the diseases in the training scans. A stopped run goes on where it was.
+    `anomalies` names the diseases in the training scans. Organs without a voxel in the training cases are
+    left out of the pack. A stopped run resumes when the same step is learned again.
     """
     name = name or dataset.name
     check_name(name)  # before the hours of training, not after
     check_splits(dataset)
+    dataset = dataset.learnable()
     model = open_for(dataset, folder, name) if folder.exists() else None
     settings = config.later if model else config.first
     run = run_folder(folder, name)
@@ -257,6 +259,7 @@ def training_card(source: PatchSource, settings: TrainConfig, decoder: Decoder, 
         "torch": torch.__version__,
         "dataset": source.dataset.name,
         "cases": {split: len(source.dataset.case_names(split)) for split in ("train", "validation", "test")},
+        "left_out": [organ.name for organ in source.dataset.left_out],
         "patches": asdict(source.patches),
         "augment": asdict(source.augment),
         "train": settings.settings,

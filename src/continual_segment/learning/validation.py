@@ -15,7 +15,8 @@ from torch.utils.data import Dataset
 from tqdm import tqdm
 
 from continual_segment.data.patches import read_box
-from continual_segment.data.prepared import PreparedCase, PreparedDataset, normalise
+from continual_segment.data.prepared import PreparedDataset, normalise
+from continual_segment.data.prepared_case import PreparedCase
 from continual_segment.networks import Mask
 from continual_segment.segmentation.windows import window_starts
 from continual_segment.training.validate import Overlaps

@@ -11,14 +11,22 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from continual_segment.errors import ModelError
+from continual_segment.model.checks import (
+    check_finite,
+    check_name,
+    check_sha256,
+    check_tensors,
+    check_texts,
+    damage_named,
+)
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
 from continual_segment.model.model import Model
-from continual_segment.model.pack import check_name, network_from_json
+from continual_segment.model.pack import network_from_json, texts_from_json
+from continual_segment.model.tensor_file import read_tensor_file
 from continual_segment.networks import NetworkConfig
 from continual_segment.networks.heads import ProjectionHead
 
@@ -42,6 +50,9 @@ class AnomalyHead:
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        check_texts(self.anomalies, "list of anomalies")
+        check_sha256(self.encoder_fingerprint, "encoder's fingerprint")
+        check_tensors(self.weights, lambda: ProjectionHead(self.network, classes=1), f"head '{self.name}'")
 
     @property
     def fingerprint(self) -> str:
@@ -73,25 +84,17 @@ class AnomalyHead:
 
     @classmethod
     def read(cls, path: Path) -> AnomalyHead:
-        try:
-            with safe_open(path, framework="pt") as file:
-                described = json.loads((file.metadata() or {})["head"])
-                weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-            if described["format"] != FORMAT:
-                raise ModelError(
-                    f"{path}: a head of format {described['format']}; this version reads format {FORMAT}. "
-                    "Update continual-segment."
-                )
+        described, weights = read_tensor_file(path, "head", "anomaly head", FORMAT)
+        with damage_named(path):
             head = cls(
                 described["name"],
-                tuple(described["anomalies"]),
+                texts_from_json(described["anomalies"]),
                 network_from_json(described["network"]),
                 described["encoder_fingerprint"],
                 weights,
                 described["card"],
             )
-        except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
-            raise ModelError(f"{path}: this is no anomaly head, or a damaged one ({error!r}).") from error
+            check_sha256(described["fingerprint"], "head's fingerprint")
         if head.fingerprint != described["fingerprint"]:
             raise ModelError(f"{path}: these are not the weights the head was made with. Get it anew.")
         return head
@@ -99,17 +102,26 @@ class AnomalyHead:
 
 def anomaly_heads(model: Model) -> list[AnomalyHead]:
     """The heads of a model, by name."""
-    return [AnomalyHead.read(model.folder / name) for name in sorted(model.files) if name.endswith(SUFFIX)]
+    names = sorted(name for name in model.files if name.endswith(SUFFIX))
+    heads = [AnomalyHead.read(model.folder / name) for name in names]
+    for head in heads:
+        check_encoder(model, head)
+    return heads
 
 
 def add_head(model: Model, head: AnomalyHead) -> Model:
     """Install a head; return the model with it."""
-    if head.encoder_fingerprint != model.encoder_fingerprint:
+    check_encoder(model, head)
+    check_finite(head.weights, f"head '{head.name}'")
+    return model.add_file(head_file(head.name), head.to_bytes())
+
+
+def check_encoder(model: Model, head: AnomalyHead) -> None:
+    if head.encoder_fingerprint != model.encoder_fingerprint or head.network != model.network:
         raise ModelError(
             f"Head '{head.name}' was learned on another encoder ({head.encoder_fingerprint[:12]}) than that "
             f"of {model.folder} ({model.encoder_fingerprint[:12]}). Learn its dataset here."
         )
-    return model.add_file(head_file(head.name), head.to_bytes())
 
 
 def head_file(name: str) -> str:

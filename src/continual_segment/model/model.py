@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -31,14 +31,20 @@ from safetensors.torch import load_file, save
 from continual_segment.data.prepared import PrepareConfig
 from continual_segment.errors import ModelError
 from continual_segment.files.atomic import atomic_path, write_json
+from continual_segment.model.admission import admit
+from continual_segment.model.checks import check_sha256, damage_named
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
 from continual_segment.model.pack import SUFFIX, OrganPack, network_from_json
+from continual_segment.names import check_file_name, printable
 from continual_segment.networks import GeneralEncoder, NetworkConfig
 from continual_segment.organs import Organ
 
 FORMAT = 1
 DESCRIPTION = "model.json"
 ENCODER = "encoder.safetensors"
+RESTORE = "Restore the model from a copy."
+LONGEST_WINDOW = 1024
+"""Voxels along one axis."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,7 @@ class Model:
         """
         if folder.exists():
             raise ModelError(f"{folder} exists already. Choose another name, or delete it.")
+        admit(first_pack, encoder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         contents = {ENCODER: save(encoder.state_dict()), pack_file(first_pack.name): first_pack.to_bytes()}
         contents |= more or {}
@@ -101,27 +108,39 @@ class Model:
         folder = Path(folder)
         path = folder / DESCRIPTION
         try:
-            described = json.loads(path.read_text())
-            if described["format"] != FORMAT:
-                raise ModelError(
-                    f"{path}: a model of format {described['format']}; this version reads format {FORMAT}. "
-                    "Update continual-segment."
-                )
-            return cls(
-                folder=folder,
-                network=network_from_json(described["network"]),
-                prepare=PrepareConfig(**{key: tuple(value) for key, value in described["prepare"].items()}),
-                window=tuple(described["window"]),
-                encoder_fingerprint=described["encoder_fingerprint"],
-                files=dict(described["files"]),
-            )
+            with damage_named(path, RESTORE):
+                described = json.loads(path.read_text())
+                format_ = described["format"]
         except (FileNotFoundError, NotADirectoryError) as error:
             what = "is no model folder (no model.json in it)" if folder.exists() else "does not exist"
             raise ModelError(
                 f"{folder} {what}. `conseg learn DATASET -m NEW_FOLDER` makes a model."
             ) from error
-        except (KeyError, TypeError, ValueError) as error:  # a JSONDecodeError is a ValueError
-            raise ModelError(f"{path} is damaged ({error!r}). Restore the model from a copy.") from error
+        if format_ != FORMAT:
+            raise ModelError(
+                f"{path}: a model of format {printable(str(format_))}; this version reads format {FORMAT}. "
+                "Update continual-segment."
+            )
+        with damage_named(path, RESTORE):
+            return cls._from(folder, described)
+
+    @classmethod
+    def _from(cls, folder: Path, described: dict[str, Any]) -> Model:
+        """The model of a description that may come from a stranger."""
+        network = network_from_json(described["network"])
+        window = tuple(described["window"])
+        if not all(type(length) is int and 1 <= length <= LONGEST_WINDOW for length in window):
+            raise ValueError(f"a window has from 1 to {LONGEST_WINDOW} voxels along each axis, not {window}")
+        network.check_window(window)
+        check_sha256(described["encoder_fingerprint"], "encoder's fingerprint")
+        return cls(
+            folder=folder,
+            network=network,
+            prepare=PrepareConfig(**{key: tuple(value) for key, value in described["prepare"].items()}),
+            window=window,
+            encoder_fingerprint=described["encoder_fingerprint"],
+            files=checked_files(described["files"]),
+        )
 
     @property
     def pack_names(self) -> tuple[str, ...]:
@@ -155,10 +174,14 @@ class Model:
         return self.folder / pack_file(name)
 
     def pack(self, name: str) -> OrganPack:
-        return OrganPack.read(self.pack_path(name))
+        pack = OrganPack.read(self.pack_path(name))
+        self._check_encoder(pack)
+        return pack
 
     def add(self, pack: OrganPack) -> Model:
-        """Install a pack; return the model with it."""
+        """Install a pack once it has been checked on the encoder; return the model with it."""
+        self._check_fits(pack)
+        admit(pack, self.load_encoder())
         with self._locked() as current:
             current._check_fits(pack)
             content = pack.to_bytes()
@@ -191,13 +214,16 @@ class Model:
         with atomic_path(path) as temporary:
             shutil.copyfile(self.pack_path(name), temporary)
 
-    def _check_fits(self, pack: OrganPack) -> None:
-        if pack.encoder_fingerprint != self.encoder_fingerprint:
+    def _check_encoder(self, pack: OrganPack) -> None:
+        if pack.encoder_fingerprint != self.encoder_fingerprint or pack.network != self.network:
             raise ModelError(
                 f"Pack '{pack.name}' was trained on another encoder ({pack.encoder_fingerprint[:12]}) than "
                 f"that of {self.folder} ({self.encoder_fingerprint[:12]}). Packs fit the encoder they were "
                 "trained on: get one for this encoder, or learn its dataset here."
             )
+
+    def _check_fits(self, pack: OrganPack) -> None:
+        self._check_encoder(pack)
         if pack.name in self.pack_names:
             raise ModelError(
                 f"{self.folder} has a pack '{pack.name}' already. Nothing learned is overwritten: choose "
@@ -206,9 +232,14 @@ class Model:
         self.check_organs(pack.name, pack.organs)
 
     def check_organs(self, pack: str, organs: Sequence[Organ]) -> None:
-        """Raise where an organ of a new pack has the id of another organ here."""
+        """Raise where an organ of a new pack has the id of another organ here, or another id than here."""
         ours = {organ.id: organ.name for organ in self.organs.values()}
         for organ in organs:
+            if self.organs.get(organ.name, organ).id != organ.id:
+                raise ModelError(
+                    f"Pack '{pack}' gives '{organ.name}' the id {organ.id}, which is "
+                    f"{self.organs[organ.name].id} in {self.folder}. Learn its dataset again."
+                )
             if ours.get(organ.id, organ.name) != organ.name:
                 raise ModelError(
                     f"Pack '{pack}' calls organ {organ.id} '{organ.name}', which is '{ours[organ.id]}' in "
@@ -239,6 +270,18 @@ class Model:
 def pack_file(name: str) -> str:
     """Where a pack lies in the folder."""
     return f"packs/{name}{SUFFIX}"
+
+
+def checked_files(files: dict[str, str]) -> dict[str, str]:
+    """What model.json lists; raises where a key is no path of a file, or of one in a folder, of the model."""
+    for path, sha in files.items():
+        parts = path.split("/")
+        for part in parts:
+            check_file_name(part, "The file", ModelError)
+        if len(parts) > 2 or (path.endswith(SUFFIX) and path != pack_file(PurePosixPath(path).stem)):
+            raise ModelError(f"{printable(repr(path))} is no place for a file of a model.")
+        check_sha256(sha, f"checksum of {path}")
+    return files
 
 
 def sha256(content: bytes) -> str:

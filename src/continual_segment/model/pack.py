@@ -3,36 +3,48 @@
 A pack is a safetensors file. Its tensors are the decoder's weights and a few probe outputs; its header
 holds one JSON text with everything else. The same pack always gives the same bytes, whatever model it
 is installed in. See docs/model_format.md.
+
+A pack may come from a stranger. Every OrganPack has a description that was checked and weights with the names
+and shapes of its decoder; `admission.py` has the checks that need an encoder.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
 from continual_segment.errors import ModelError
 from continual_segment.files.atomic import atomic_path
+from continual_segment.model.checks import (
+    check_name,
+    check_sha256,
+    check_shares,
+    check_tensor,
+    check_tensors,
+    check_texts,
+    damage_named,
+)
 from continual_segment.model.fingerprint import (
+    SAMPLED_VOXELS,
     environment,
     fingerprint_data,
     fingerprint_tensors,
     probe_logits,
     sampled,
 )
+from continual_segment.model.tensor_file import read_tensor_file
 from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder, NetworkConfig
-from continual_segment.organs import Organ
+from continual_segment.organs import Organ, check_organs
 
 FORMAT = 1
 SUFFIX = ".pack"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+PREFIX = "decoder."
+"""Of the names of a decoder's weights in the file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +75,19 @@ class OrganPack:
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        check_organs(self.organs, ModelError)
+        check_sha256(self.encoder_fingerprint, "encoder's fingerprint")
+        check_sha256(self.probe_sha256, "probe's fingerprint")
+        check_texts([self.probe_environment, self.licence], "licence or environment")
+        check_texts(self.anomalies, "list of anomalies")
+        check_shares(self.coverage, "coverage")
+        check_shares(self.distribution, "distribution over body parts")
+        check_tensors(
+            self.weights,
+            lambda: Decoder(self.network, self.plan, len(self.organs)),
+            f"decoder of '{self.name}'",
+        )
+        check_tensor(self.probe, (len(self.organs) + 1, SAMPLED_VOXELS), f"probe of '{self.name}'")
 
     @classmethod
     def of(
@@ -96,6 +121,12 @@ class OrganPack:
             }
         )
 
+    @property
+    def distribution(self) -> dict[str, float]:
+        """Body part -> share of the labelled height of the training scans; empty where not measured."""
+        measured = self.card.get("body_parts", {})
+        return measured.get("distribution", {})
+
     def renamed(self, name: str) -> OrganPack:
         return replace(self, name=name)
 
@@ -124,7 +155,7 @@ class OrganPack:
         }
 
     def to_bytes(self) -> bytes:
-        tensors = {f"decoder.{name}": tensor for name, tensor in self.weights.items()}
+        tensors = {f"{PREFIX}{name}": tensor for name, tensor in self.weights.items()}
         # one metadata key alone: the writer does not fix the order of several
         return save(tensors | {"probe": self.probe}, {"pack": json.dumps(self.described(), sort_keys=True)})
 
@@ -135,31 +166,10 @@ class OrganPack:
     @classmethod
     def read(cls, path: Path) -> OrganPack:
         """Read a pack file; its fingerprint is checked against what it holds."""
-        described, tensors = _read_safetensors(path)
-        try:
-            pack = cls(
-                name=described["name"],
-                organs=tuple(Organ(**organ) for organ in described["organs"]),
-                plan=DecoderPlan(tuple(described["plan"])),
-                network=network_from_json(described["network"]),
-                encoder_fingerprint=described["encoder_fingerprint"],
-                weights={
-                    name.removeprefix("decoder."): tensor
-                    for name, tensor in tensors.items()
-                    if name.startswith("decoder.")
-                },
-                probe=tensors["probe"],
-                probe_sha256=described["probe_sha256"],
-                probe_environment=described["probe_environment"],
-                coverage=described["coverage"],
-                anomalies=tuple(described["anomalies"]),
-                licence=described["licence"],
-                card=described["card"],
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelError(
-                f"{path}: the pack's description is damaged ({error!r}). Get the pack anew."
-            ) from error
+        described, tensors = read_tensor_file(path, "pack", "organ pack", FORMAT)
+        with damage_named(path):
+            pack = cls._from(described, tensors)
+            check_sha256(described["fingerprint"], "pack's fingerprint")
         if pack.fingerprint != described["fingerprint"]:
             raise ModelError(
                 f"{path}: the weights of pack '{pack.name}' are not those it was made with "
@@ -168,11 +178,32 @@ class OrganPack:
             )
         return pack
 
+    @classmethod
+    def _from(cls, described: dict[str, Any], tensors: dict[str, Tensor]) -> OrganPack:
+        """The pack of a description and tensors that may come from a stranger."""
+        probe = tensors.pop("probe")
+        if strange := [name for name in tensors if not name.startswith(PREFIX)]:
+            raise ValueError(f"{len(strange)} tensors are no weights of the decoder, such as {strange[0]}")
+        return cls(
+            name=described["name"],
+            organs=tuple(Organ(**organ) for organ in described["organs"]),
+            plan=DecoderPlan(tuple(described["plan"])),
+            network=network_from_json(described["network"]),
+            encoder_fingerprint=described["encoder_fingerprint"],
+            weights={name.removeprefix(PREFIX): tensor for name, tensor in tensors.items()},
+            probe=probe,
+            probe_sha256=described["probe_sha256"],
+            probe_environment=described["probe_environment"],
+            coverage=described["coverage"],
+            anomalies=texts_from_json(described["anomalies"]),
+            licence=described["licence"],
+            card=described["card"],
+        )
 
-def check_name(name: str) -> None:
-    """Raise where a pack cannot be called so: names are file names on every system."""
-    if not NAME.fullmatch(name):
-        raise ModelError(f"A pack is named with letters, digits, '_', '-' and '.', not {name!r}.")
+
+def texts_from_json(data: list[str]) -> tuple[str, ...]:
+    check_texts(data, "list of anomalies")
+    return tuple(data)
 
 
 def network_from_json(data: dict[str, Any]) -> NetworkConfig:
@@ -183,22 +214,3 @@ def network_from_json(data: dict[str, Any]) -> NetworkConfig:
         strides=tuple(tuple(stride) for stride in data["strides"]),
         convs_per_stage=data["convs_per_stage"],
     )
-
-
-def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            described = json.loads((file.metadata() or {})["pack"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    except FileNotFoundError as error:
-        raise ModelError(f"{path}: no such pack file.") from error
-    except (SafetensorError, KeyError, json.JSONDecodeError, OSError) as error:
-        raise ModelError(
-            f"{path}: this is no organ pack, or a damaged one ({error}). Get the pack anew."
-        ) from error
-    if described.get("format") != FORMAT:
-        raise ModelError(
-            f"{path}: a pack of format {described.get('format')}; this version reads format {FORMAT}. "
-            "Update continual-segment."
-        )
-    return described, tensors

@@ -10,15 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from continual_segment.errors import ModelError
-from continual_segment.model.fingerprint import environment, fingerprint_tensors, probe_logits, sampled
+from continual_segment.model.admission import check_outputs
 from continual_segment.model.model import ENCODER, Model, pack_file, sha256
-from continual_segment.model.pack import OrganPack
 from continual_segment.networks import GeneralEncoder
-
-TOLERANCE = 1e-3  # of logits, between processors and torch builds that round differently
 
 
 @dataclass(frozen=True)
@@ -90,19 +85,3 @@ def _check_pack(model: Model, name: str, encoder: GeneralEncoder) -> Finding:
         return Finding(name, False, str(error))
     good, sentence = check_outputs(pack, encoder)
     return Finding(name, good, f"{len(pack.organs)} organs, weights unchanged, {sentence}")
-
-
-def check_outputs(pack: OrganPack, encoder: GeneralEncoder) -> tuple[bool, str]:
-    """Whether the pack still answers on the probe as when it was made."""
-    logits = probe_logits(encoder, pack.decoder())
-    if fingerprint_tensors({"logits": logits}) == pack.probe_sha256:
-        return True, "outputs bit-identical"
-    difference = float((sampled(logits) - pack.probe).abs().max())
-    if pack.probe_environment == environment():
-        return False, f"but its outputs differ by {difference:.2g} from those it was made with."
-    if torch.isfinite(torch.tensor(difference)) and difference <= TOLERANCE:
-        return True, (
-            f"outputs equal within {difference:.1g} (made with {pack.probe_environment}, which rounds "
-            "differently)"
-        )
-    return False, f"but its outputs differ by {difference:.2g} from those it was made with."

@@ -234,8 +234,7 @@ class Segmenter:
 
 def pack_decoder(pack: OrganPack, device: torch.device, backend: BackendName = "eager") -> PackDecoder:
     """A pack ready to run."""
-    distribution = pack.card.get("body_parts", {}).get("distribution", {})
-    voice = Voice(pack.name, pack.fingerprint, pack.coverage, bool(pack.anomalies), distribution)
+    voice = Voice(pack.name, pack.fingerprint, pack.coverage, bool(pack.anomalies), pack.distribution)
     return PackDecoder(pack.decoder(), [organ.id for organ in pack.organs], device, voice, backend)
 
 
