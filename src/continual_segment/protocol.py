@@ -24,6 +24,7 @@ from continual_segment.errors import DatasetError
 from continual_segment.evaluation.evaluate import score_case
 from continual_segment.evaluation.report import Example, Report, StepScores
 from continual_segment.evaluation.scores import Evaluation, ScoreRow
+from continual_segment.evaluation.splits import CaseSplits
 from continual_segment.learning import learn
 from continual_segment.learning.step import run_folder
 from continual_segment.model import Model, verify
@@ -49,6 +50,11 @@ class HeldOut:
 
     raw: RawDataset
     cases: Sequence[RawCase]
+
+    @property
+    def splits(self) -> CaseSplits:
+        """What an evaluation of these scans records."""
+        return CaseSplits("test", {case.name: "test" for case in self.cases}, "prepared dataset")
 
     @classmethod
     def of(cls, raw: RawDataset, prepared: PreparedDataset, at_most: int | None) -> HeldOut:
@@ -129,7 +135,7 @@ def score(
             for found, (labels, _) in zip(rows, results, strict=True):
                 found += score_case(case.name, labels, truth)
         for path, found in zip(kept, rows, strict=True):
-            Evaluation.from_rows(found).write(path)
+            Evaluation.from_rows(found, test.splits).write(path)
     own, everything = map(Evaluation.read, kept)
     return own, everything
 

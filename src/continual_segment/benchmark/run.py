@@ -245,7 +245,7 @@ class Benchmark:
         for case in test.cases:
             scan, truth = test.raw.read(case)
             rows += score_case(case.name, segmenter(scan, title=case.name)[0], truth)
-        Evaluation.from_rows(rows).write(scores)
+        Evaluation.from_rows(rows, test.splits).write(scores)
 
     def final_pieces(self, order: str) -> Iterator[Piece]:
         names = self.plan.orders[order]
@@ -274,7 +274,7 @@ class Benchmark:
             for rule, (labels, _) in zip(RULES, found, strict=True):
                 rows[rule] += score_case(case.name, labels, truth)
         for name, each in rows.items():
-            Evaluation.from_rows(each).write(self.places.merging(order, name, dataset))
+            Evaluation.from_rows(each, test.splits).write(self.places.merging(order, name, dataset))
 
     def time_ours(self, order: str, path: Path) -> None:
         """All packs against the first step's network alone, in turn, on one scan."""

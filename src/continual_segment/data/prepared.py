@@ -15,18 +15,17 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import blosc2
 import numpy as np
 
+from continual_segment.data.splits import SPLITS, Split
 from continual_segment.errors import DatasetError
 from continual_segment.files.atomic import write_json
 from continual_segment.organs import Organ
 from continual_segment.volume import Grid
 
-Split = Literal["train", "validation", "test"]
-SPLITS: tuple[Split, ...] = get_args(Split)
 FORMAT = 2
 """Raised when a prepared dataset of before can no longer be read."""
 
@@ -191,6 +190,11 @@ class PreparedDataset:
     @cached_property
     def _cases(self) -> dict[str, PreparedCase]:
         return {name: PreparedCase.open(self.case_folder(name)) for name in self.splits}
+
+
+def default_folder(raw: Path) -> Path:
+    """Where `conseg prepare` writes a raw dataset unless -o is given."""
+    return Path(f"{raw.resolve().name}_prepared")
 
 
 def _description(folder: Path) -> dict[str, Any]:
