@@ -1,7 +1,7 @@
 """The continual protocol: datasets learned in order, all of them scored anew after every step.
 
 After a step, the held-out scans of every dataset learned so far are segmented by the pack that learned
-them and by all packs together. So a forgetting of 0 in the report is measured, not assumed. Finished
+them, as by a model with this pack alone, and by all packs together. So a forgetting of 0 in the report is measured, not assumed. Finished
 work is kept: the same call goes on where an earlier one was stopped.
 
 In:  raw datasets in the order of learning
@@ -29,7 +29,6 @@ from continual_segment.learning import learn
 from continual_segment.learning.step import run_folder
 from continual_segment.model import Model, verify
 from continual_segment.segmentation import Segmenter
-from continual_segment.segmentation.merge import only
 from continual_segment.training.history import read_history
 
 log = logging.getLogger(__name__)
@@ -127,7 +126,7 @@ def score(
     kept = folder / dataset, folder / f"{dataset}_merged"
     if not all((path / "evaluation.json").exists() for path in kept):
         segmenter = Segmenter(Model.open(model), packs=packs, config=config.segment)
-        rules = (only(dataset), segmenter.rule)
+        rules = (segmenter.alone(dataset), segmenter.rule)
         rows: tuple[list[ScoreRow], ...] = ([], [])
         for case in test.cases:
             scan, truth = test.raw.read(case)
@@ -145,5 +144,5 @@ def make_example(model: Path, name: str, test: HeldOut, config: ExperimentConfig
     opened, case = Model.open(model), test.cases[0]
     scan, truth = test.raw.read(case)
     segmenter = Segmenter(opened, config=config.segment)
-    (own, _), (merged, _) = segmenter.by_rules(scan, (only(name), segmenter.rule))
+    (own, _), (merged, _) = segmenter.by_rules(scan, (segmenter.alone(name), segmenter.rule))
     return Example(name, case.name, scan, truth, own, merged)
