@@ -1,8 +1,8 @@
 """The continual protocol: datasets learned in order, all of them scored anew after every step.
 
 After a step, the held-out scans of every dataset learned so far are segmented by the pack that learned
-them, as by a model with this pack alone, and by all packs together. So a forgetting of 0 in the report is measured, not assumed. Finished
-work is kept: the same call goes on where an earlier one was stopped.
+them, as by a model with this pack alone, and by all packs together. So a forgetting of 0 in the report is
+measured, not assumed. Finished work is kept: the same call resumes where an earlier one was stopped.
 
 In:  raw datasets in the order of learning
 Out: a model, scores per step, report.html
@@ -125,7 +125,8 @@ def score(
     """
     kept = folder / dataset, folder / f"{dataset}_merged"
     if not all((path / "evaluation.json").exists() for path in kept):
-        segmenter = Segmenter(Model.open(model), packs=packs, config=config.segment)
+        opened = Model.open(model)
+        segmenter = Segmenter(opened, packs=packs, config=config.segment)
         rules = (segmenter.alone(dataset), segmenter.rule)
         rows: tuple[list[ScoreRow], ...] = ([], [])
         for case in test.cases:
@@ -134,7 +135,7 @@ def score(
             for found, (labels, _) in zip(rows, results, strict=True):
                 found += score_case(case.name, labels, truth)
         for path, found in zip(kept, rows, strict=True):
-            Evaluation.from_rows(found, test.splits).write(path)
+            Evaluation.from_rows(found, test.splits, opened.encoder_fingerprint).write(path)
     own, everything = map(Evaluation.read, kept)
     return own, everything
 

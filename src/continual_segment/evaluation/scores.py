@@ -103,12 +103,15 @@ class Evaluation:
     """One sentence per case that could not be scored."""
     splits: CaseSplits = field(default_factory=CaseSplits)
     """Which split was scored, and the split of each case."""
+    first_step: str = ""
+    """Of a continual run: fingerprint of the encoder that its first step left. Empty: not recorded."""
 
     @classmethod
     def from_rows(
         cls,
         rows: Iterable[ScoreRow],
         splits: CaseSplits | None = None,
+        first_step: str = "",
         *,
         without_prediction: Sequence[str] = (),
         without_truth: Sequence[str] = (),
@@ -116,7 +119,9 @@ class Evaluation:
     ) -> Evaluation:
         ordered = tuple(sorted(rows, key=lambda row: (row.case, row.organ)))
         known = (splits or CaseSplits()).among({row.case for row in ordered})
-        return cls(ordered, tuple(without_prediction), tuple(without_truth), tuple(failures), known)
+        return cls(
+            ordered, tuple(without_prediction), tuple(without_truth), tuple(failures), known, first_step
+        )
 
     @property
     def cases(self) -> tuple[str, ...]:
@@ -148,6 +153,7 @@ class Evaluation:
         return {
             "format": FORMAT,
             **self.splits.as_data(self.cases),
+            **({"first_step": self.first_step} if self.first_step else {}),
             "mean": _data(self.mean),
             "organs": [_data(mean) for mean in self.organs],
             "groups": [_data(mean) for mean in self.groups],
@@ -181,13 +187,13 @@ class Evaluation:
             data = json.loads(path.read_text(encoding="utf-8"))
             rows = [_row(record) for record in data["rows"]]
             others = {k: data[k] for k in ("without_prediction", "without_truth", "failures")}
-            splits = CaseSplits.from_data(data)
+            recorded = CaseSplits.from_data(data), str(data.get("first_step", ""))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DatasetError(
                 f"{path} is not an evaluation that can be read ({error}). "
                 "Give a folder that `conseg evaluate -o` wrote."
             ) from error
-        return cls.from_rows(rows, splits, **others)
+        return cls.from_rows(rows, *recorded, **others)
 
     def table(self) -> str:
         """Aligned columns for the screen: organs by name, the dataset's mean last."""
