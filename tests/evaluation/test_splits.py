@@ -74,7 +74,7 @@ def test_training_cases_among_those_scored_are_counted_in_a_warning(folders, spl
     (warning,) = caplog.messages
     assert f"{COUNTS['train']} of {len(CASES)} cases scored were used for training" in warning
     assert f"{COUNTS['validation']} for validation" in warning
-    assert ("If this dataset" in warning) == (not known)  # else nobody knows whether it was learned
+    assert ("If this dataset" in warning) == (not known)  # names alone do not show whether it was learned
 
 
 def test_of_a_plain_folder_of_labels_the_splits_are_not_known(folders, caplog):
