@@ -34,7 +34,7 @@ from continual_segment.model import Model
 from continual_segment.organs import BODY_PARTS
 from continual_segment.segmentation import SegmentConfig, Segmenter
 from continual_segment.segmentation.answers import Answer, Decision, Surroundings
-from continual_segment.segmentation.merge import RULES, Merge, only
+from continual_segment.segmentation.merge import RULES, Merge
 from continual_segment.segmentation.nested import Nesting, merge
 from continual_segment.volume import LabelMap
 
@@ -125,7 +125,7 @@ def rules(segmenter: Segmenter) -> dict[str, Merge]:
         merge, with_voices(rule, anomaly_aware=False), nesting=nesting
     )
     whole[f"{ABLATED}, not nested"] = partial(merge, rule, nesting=Nesting({}))
-    return whole | {f"only {pack.voice.name}": only(pack.voice.name) for pack in segmenter.packs}
+    return whole | {f"only {pack.voice.name}": segmenter.alone(pack.voice.name) for pack in segmenter.packs}
 
 
 def without_body_part(rule: Merge) -> Merge:

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from continual_segment.data.prepare import split_cases
+from continual_segment.data.splits import split_cases
 from continual_segment.files import read_labels, read_scan
 from continual_segment.metrics import score_labels
 from continual_segment.model import Model

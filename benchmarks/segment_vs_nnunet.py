@@ -14,7 +14,8 @@ same step, no mirroring. Lines:
   ours          --packs packs with --organs organs in all, every decoder everywhere
   ours, skip    the same, packs run only in the body parts they cover: a scan from neck to pelvis
 
-`x` is the stock line's seconds over a line's, round by round: median (least, most).
+`x` is the stock line's seconds over a line's, round by round: median (least, most). `of peak FLOPS` are the
+operations of the networks on the windows that really ran, per second, over those of a large matrix product.
 """
 
 from __future__ import annotations
@@ -185,15 +186,13 @@ def measure(scan: Path, model: Path, out: Path, backend: str, how: str, threads:
     begun = time.perf_counter()
     opened = Model.open(model)
     segmenter = Segmenter(opened, config=SegmentConfig(backend=backend, progress=False))  # type: ignore[arg-type]
+    windows = count_runs(segmenter)
     volume = read_scan(scan)
     known = neck_to_pelvis(segmenter, volume.grid.shape[0]) if how == "skip" else None
     write_labels(out, segmenter.labels(volume, known=known))
     seconds = time.perf_counter() - begun
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    result = {"seconds": seconds, "peak": peak}
-    if how != "skip":
-        result["share"] = work(opened, volume.grid) / seconds / machine_peak()
-    return result
+    return {"seconds": seconds, "peak": peak, "share": work(opened, windows()) / seconds / machine_peak()}
 
 
 def nnunet_weights(window: tuple[int, ...]) -> Any:
@@ -223,22 +222,53 @@ def neck_to_pelvis(segmenter: Any, slices: int) -> Any:
     return Known(np.repeat(parts, [slices // 6, slices // 3, slices // 3, slices])[:slices])
 
 
-def work(model: Any, grid: Any) -> float:
-    """Floating point operations of all windows."""
+class Counted:
+    """A network, and how many windows it was run on."""
+
+    def __init__(self, network: Callable[[Any], Any], count: Callable[[Any], int]) -> None:
+        self.network, self.count, self.windows = network, count, 0
+
+    def __call__(self, given: Any) -> Any:
+        self.windows += self.count(given)
+        return self.network(given)
+
+
+def count_runs(segmenter: Any) -> Callable[[], dict[str, int]]:
+    """Count the windows that really run from now on: of the encoder (called "") and of each pack by its name.
+
+    Windows beside the body, windows of air and packs out of their body parts do not run.
+    """
+    counted = {"": Counted(segmenter.encode, len)}
+    segmenter.encode = counted[""]
+    for pack in segmenter.packs:
+        pack.decode = counted[pack.voice.name] = Counted(pack.decode, lambda features: len(features[0]))
+    return lambda: {name: network.windows for name, network in counted.items()}
+
+
+def work(model: Any, windows: dict[str, int]) -> float:
+    """Floating point operations of the encoder and the packs on as many windows as each was run on."""
     import torch
-    from torch.utils.flop_counter import FlopCounterMode
 
     from continual_segment.networks import Decoder, GeneralEncoder
-    from continual_segment.segmentation.slabs import count_windows
 
-    shape = grid.with_spacing(model.prepare.spacing_mm).shape
-    padded = [max(n, w) for n, w in zip(shape, model.window, strict=True)]
-    with torch.device("meta"), FlopCounterMode(display=False) as counter:
-        features = GeneralEncoder(model.network)(torch.empty(1, 1, *model.window))
+    with torch.device("meta"):
+        encoder, window = GeneralEncoder(model.network), torch.empty(1, 1, *model.window)
+        total = windows[""] * operations(lambda: encoder(window))
+        features = encoder(window)
         for name in model.pack_names:
             pack = model.pack(name)
-            Decoder(pack.network, pack.plan, len(pack.organs)).finest(features)
-    return counter.get_total_flops() * count_windows(padded, model.window, 0.5)
+            decoder = Decoder(pack.network, pack.plan, len(pack.organs))
+            total += windows[name] * operations(lambda decoder=decoder: decoder.finest(features))  # type: ignore[misc]
+    return total
+
+
+def operations(run: Callable[[], Any]) -> int:
+    """Floating point operations of one call."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        run()
+    return counter.get_total_flops()
 
 
 def machine_peak() -> float:

@@ -16,7 +16,7 @@ def main() -> None:
     for name in dataset.case_names("test"):
         failures = segment(dataset.case(name).raw_scan, MODEL, WORK / "segmented")
         assert not failures, failures
-    print(evaluate(WORK / "segmented", raw.folder).table())
+    print(evaluate(WORK / "segmented", raw.folder, prepared=dataset.folder).table())
 
     # ... or in memory, with one loading of the model for any number of scans, and only some organs.
     segmenter = Segmenter(Model.open(MODEL), organs=["liver", "Left Parotid"])

@@ -1,14 +1,17 @@
 """The whole way at the terminal: from phantoms to scores, and the demo's report."""
 
+import html
 import json
 import os
 import re
+import shlex
 import signal
 from html.parser import HTMLParser
 
 import pytest
 
-from continual_segment.cli.main import main
+from continual_segment.cli.main import main, make_parser
+from continual_segment.data.prepared import PreparedDataset
 from continual_segment.files import read_labels
 from continual_segment.model import Model
 
@@ -62,13 +65,16 @@ def test_from_phantoms_to_scores(conseg, tmp_path, contents):
     assert len(list(out.glob("*.nii.gz"))) == 6
     assert {"esophagus", "trachea"} <= set(read_labels(next(out.iterdir())).names.values())
     conseg("evaluate %0 %1 -o %2 --workers 1", out, folders["chest"], tmp_path / "scores")
-    scores = json.loads(conseg("evaluate %0 %1 --json --workers 1", out, folders["chest"]))
+    test_cases = f"--prepared {tmp_path / 'chest_prepared'} --json"
+    scores = json.loads(conseg(f"evaluate %0 %1 {test_cases} --workers 1", out, folders["chest"]))
     assert {path.name for path in (tmp_path / "scores").iterdir()} >= {
         "scores.csv",
         "organs.csv",
         "evaluation.json",
     }
     assert 0 <= scores["mean"]["dice"] <= 1
+    assert (scores["split"], scores["cases_per_split"]["train"]) == ("test", 0)
+    assert json.loads((tmp_path / "scores" / "evaluation.json").read_text())["cases_per_split"]["train"] > 0
 
 
 class Page(HTMLParser):
@@ -118,6 +124,22 @@ def test_the_demo_writes_a_report_that_needs_nothing_else(conseg, tmp_path):
         [0] * len(scores["forgetting"]), abs=0
     )
     assert Model.open(out / "model").pack("esophagus").anomalies == ("esophageal tumour",)
+
+    the_printed_commands_score_test_cases_alone(text, out)
+
+
+def the_printed_commands_score_test_cases_alone(text, out):
+    """Every line is a command that `conseg` understands; what follows the packs is run as printed."""
+    lines = html.unescape(text).partition("conseg demo ")[2].partition("</pre>")[0].split("\n")[2:]
+    for line in lines:
+        make_parser().parse_args(shlex.split(line)[1:])
+    assert [line.split()[1] for line in lines[-3:]] == ["verify", "segment", "evaluate"]
+    for line in lines[-3:]:
+        assert main(shlex.split(line)[1:]) == 0
+    scored = json.loads(next(out.rglob("segmented_scores/*/evaluation.json")).read_text())
+    held_out = PreparedDataset.open(out / "prepared" / "esophagus").case_names("test")
+    assert scored["split"] == "test"
+    assert {row["case"] for row in scored["rows"]} == set(held_out)
 
 
 def test_a_demo_stopped_in_a_step_goes_on_from_its_checkpoint(tmp_path, monkeypatch, caplog, capsys):

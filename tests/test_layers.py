@@ -14,12 +14,12 @@ cli
 benchmark
 demo
 protocol
-viewer config
+config
 evaluation
 learning baselines clinic
 segmentation
 body_parts
-model training phantom continual_method
+model training phantom
 data networks metrics
 files processes packed
 volume organs memory
@@ -57,8 +57,15 @@ def imported_rooms(path: Path) -> set[str]:
     return {module.split(".")[1] for module in imported_modules(path) if "." in module}
 
 
-def test_every_room_has_its_line():
-    assert {room_of(path) for path in FILES} - {""} <= HEIGHT.keys()
+def test_every_room_has_its_line_and_every_line_its_rooms():
+    assert {room_of(path) for path in FILES} - {""} == HEIGHT.keys()
+
+
+def test_the_contributors_guide_shows_these_lines():
+    guide = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert [line.split() for line in LINES.strip().split("\n")] in [
+        [line.split() for line in block.strip().split("\n")] for block in guide.split("```")
+    ]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

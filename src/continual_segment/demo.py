@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -146,22 +147,39 @@ def anomalies(name: str) -> tuple[str, ...]:
 
 
 def commands(pieces: Demo) -> list[str]:
-    """What a user would type for the same result, step by step."""
-    folder, preset, seed = pieces.folder, pieces.preset, pieces.seed
-    spacing = " ".join(f"{size:g}" for size in pieces.config.prepare.spacing_mm)
-    lines = [f"conseg demo --out {folder} --cases {pieces.cases} --seed {seed} --preset {preset}", ""]
+    """What a user would type: the demo; then the same packs one by one, and the scores of all together."""
+    settings = ("--cases", pieces.cases, "--seed", pieces.seed, "--preset", pieces.preset)
+    lines = [command("demo", "--out", pieces.folder, *settings), ""]
     for name in ORDER:
-        root, prepared = dataset_folder(folder / "raw", name), pieces.prepared(name)
-        extra = "".join(f" --anomaly '{kind}'" for kind in anomalies(name))
-        lines += [
-            f"conseg phantom {root.parent} --dataset {name} --organs demo --cases {pieces.cases_of(name)} "
-            f"--seed {seed} --spacing {spacing}",
-            f"conseg prepare {root} -o {prepared} --preset {preset}",
-            f"conseg learn {prepared} -m {pieces.model} --preset {preset} --name {name} "
-            f"--iterations {pieces.updates_of(name)}{extra}",
-        ]
-    lines += [
-        f"conseg verify {pieces.model}",
-        f"conseg segment {root / 'imagesTr'} -m {pieces.model} -o {folder / 'segmented'}",
+        lines += learning_commands(pieces, name)
+    return lines + scoring_commands(pieces, ORDER[-1])
+
+
+def learning_commands(pieces: Demo, name: str) -> list[str]:
+    """From nothing to the pack of one dataset."""
+    raw, prepared, preset = dataset_folder(pieces.folder / "raw", name), pieces.prepared(name), pieces.preset
+    size = ("--cases", pieces.cases_of(name), "--seed", pieces.seed)
+    spacing = [f"{side:g}" for side in pieces.config.prepare.spacing_mm]
+    pack = ["-m", pieces.model, "--name", name, "--iterations", pieces.updates_of(name)]
+    pack += [word for kind in anomalies(name) for word in ("--anomaly", kind)]
+    return [
+        command("phantom", raw.parent, "--dataset", name, "--organs", "demo", *size, "--spacing", *spacing),
+        command("prepare", raw, "-o", prepared, "--preset", preset),
+        command("learn", prepared, "--preset", preset, *pack),
     ]
-    return [*lines, f"conseg evaluate {folder / 'segmented'} {root} -o {folder / 'scores'}"]
+
+
+def scoring_commands(pieces: Demo, name: str) -> list[str]:
+    """All packs on one dataset: every scan is segmented, the test cases alone are scored."""
+    raw, segmented = dataset_folder(pieces.folder / "raw", name), pieces.folder / "segmented" / name
+    scores = pieces.folder / "segmented_scores" / name
+    prepared = ("--prepared", pieces.prepared(name), "--split", "test")
+    return [
+        command("verify", pieces.model),
+        command("segment", raw / "imagesTr", "-m", pieces.model, "-o", segmented),
+        command("evaluate", segmented, raw, *prepared, "-o", scores),
+    ]
+
+
+def command(*words: object) -> str:
+    return shlex.join(["conseg", *map(str, words)])

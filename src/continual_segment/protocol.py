@@ -1,8 +1,8 @@
 """The continual protocol: datasets learned in order, all of them scored anew after every step.
 
 After a step, the held-out scans of every dataset learned so far are segmented by the pack that learned
-them and by all packs together. So a forgetting of 0 in the report is measured, not assumed. Finished
-work is kept: the same call goes on where an earlier one was stopped.
+them, as by a model with this pack alone, and by all packs together. So a forgetting of 0 in the report is
+measured, not assumed. Finished work is kept: the same call resumes where an earlier one was stopped.
 
 In:  raw datasets in the order of learning
 Out: a model, scores per step, report.html
@@ -24,11 +24,11 @@ from continual_segment.errors import DatasetError
 from continual_segment.evaluation.evaluate import score_case
 from continual_segment.evaluation.report import Example, Report, StepScores
 from continual_segment.evaluation.scores import Evaluation, ScoreRow
+from continual_segment.evaluation.splits import CaseSplits
 from continual_segment.learning import learn
 from continual_segment.learning.step import run_folder
 from continual_segment.model import Model, verify
 from continual_segment.segmentation import Segmenter
-from continual_segment.segmentation.merge import only
 from continual_segment.training.history import read_history
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,11 @@ class HeldOut:
 
     raw: RawDataset
     cases: Sequence[RawCase]
+
+    @property
+    def splits(self) -> CaseSplits:
+        """What an evaluation of these scans records."""
+        return CaseSplits("test", {case.name: "test" for case in self.cases}, "prepared dataset")
 
     @classmethod
     def of(cls, raw: RawDataset, prepared: PreparedDataset, at_most: int | None) -> HeldOut:
@@ -120,8 +125,9 @@ def score(
     """
     kept = folder / dataset, folder / f"{dataset}_merged"
     if not all((path / "evaluation.json").exists() for path in kept):
-        segmenter = Segmenter(Model.open(model), packs=packs, config=config.segment)
-        rules = (only(dataset), segmenter.rule)
+        opened = Model.open(model)
+        segmenter = Segmenter(opened, packs=packs, config=config.segment)
+        rules = (segmenter.alone(dataset), segmenter.rule)
         rows: tuple[list[ScoreRow], ...] = ([], [])
         for case in test.cases:
             scan, truth = test.raw.read(case)
@@ -129,7 +135,7 @@ def score(
             for found, (labels, _) in zip(rows, results, strict=True):
                 found += score_case(case.name, labels, truth)
         for path, found in zip(kept, rows, strict=True):
-            Evaluation.from_rows(found).write(path)
+            Evaluation.from_rows(found, test.splits, opened.encoder_fingerprint).write(path)
     own, everything = map(Evaluation.read, kept)
     return own, everything
 
@@ -139,5 +145,5 @@ def make_example(model: Path, name: str, test: HeldOut, config: ExperimentConfig
     opened, case = Model.open(model), test.cases[0]
     scan, truth = test.raw.read(case)
     segmenter = Segmenter(opened, config=config.segment)
-    (own, _), (merged, _) = segmenter.by_rules(scan, (only(name), segmenter.rule))
+    (own, _), (merged, _) = segmenter.by_rules(scan, (segmenter.alone(name), segmenter.rule))
     return Example(name, case.name, scan, truth, own, merged)

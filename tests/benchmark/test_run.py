@@ -2,11 +2,14 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 from dataclasses import replace
 
 import pytest
 
+from continual_segment.baselines.first_step import first_step_of
 from continual_segment.benchmark import Plan, make_orders, run_benchmark
 from continual_segment.benchmark.places import Places
 from continual_segment.benchmark.results import Results
@@ -121,6 +124,33 @@ def test_mib_is_one_network_that_depends_on_the_order(finished):
     assert [len(model.pack_names) for model in models] == [1, 1]
     assert set(models[0].organs) == set(models[1].organs)
     assert models[0].encoder_fingerprint != models[1].encoder_fingerprint
+
+
+def test_every_result_records_the_first_step_that_it_starts_from(finished, plan):
+    first = Model.open(finished[0] / "first" / "totalseg" / "network").encoder_fingerprint
+    data = json.loads((finished[0] / "results.json").read_text())
+    assert {step["first_step"] for step in data["steps"]} == {first}
+    assert "First step not recorded" not in (finished[0] / "results.md").read_text()
+    later = Model.open(finished[0] / "A" / "mib" / "step_3_headneck" / "model")
+    assert later.encoder_fingerprint != first_step_of(later) == first
+
+
+def test_results_are_of_the_test_split(finished, plan):
+    for found in Results(Places(finished[0], plan)).scores.values():
+        assert found.splits.counts(found.cases) == {"train": 0, "validation": 0, "test": 1, "unknown": 0}
+
+
+def test_a_replaced_first_step_is_refused_before_anything_is_learned(finished, plan, tmp_path, monkeypatch):
+    folder = tmp_path / "out"
+    shutil.copytree(finished[0], folder)
+    replaced = folder / "first" / "totalseg" / "network"
+    shutil.rmtree(replaced)
+    shutil.copytree(folder / "A" / "mib" / "step_2_chest" / "model", replaced)
+    monkeypatch.setattr(
+        "continual_segment.benchmark.run.Benchmark.pieces", lambda benchmark: pytest.fail("work began")
+    )
+    with pytest.raises(ConfigError, match=re.escape(str(replaced))):
+        run_benchmark(folder, plan)
 
 
 def test_tables_and_figures_have_the_papers_numbers_beside_ours(finished):

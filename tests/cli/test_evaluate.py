@@ -61,6 +61,35 @@ def test_without_an_output_nothing_is_written(folders, tmp_path):
     assert set(tmp_path.rglob("*")) == before
 
 
+def test_test_cases_are_scored_where_prepare_wrote_its_default_folder(
+    raw_folders, datasets, tmp_path, monkeypatch, capsys
+):
+    raw = raw_folders["chest"]
+    monkeypatch.chdir(tmp_path)
+    conseg(str(raw / "labelsTr"), str(raw), "--json")
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["split"] == "all"
+    (tmp_path / f"{raw.name}_prepared").symlink_to(datasets["chest"].folder)
+    conseg(str(raw / "labelsTr"), str(raw), "--json")
+    shown = capsys.readouterr()
+    test_cases = datasets["chest"].case_names("test")
+    assert json.loads(shown.out)["cases_per_split"] == {
+        "train": 0,
+        "validation": 0,
+        "test": len(test_cases),
+        "unknown": 0,
+    }
+    assert f"{raw.name}_prepared" in shown.err
+    assert f"Cases scored: {len(test_cases)} ({len(test_cases)} test" in shown.err
+
+
+def test_how_many_training_cases_were_scored_is_shown(raw_folders, datasets, caplog):
+    raw, prepared = raw_folders["chest"], datasets["chest"]
+    conseg(str(raw / "labelsTr"), str(raw), "--split", "all", "--prepared", str(prepared.folder))
+    train, count = len(prepared.case_names("train")), len(prepared.splits)
+    assert f"{train} of {count} cases scored were used for training" in caplog.text
+
+
 def test_organs_are_picked_by_name(folders, capsys):
     conseg(*folders, "--json", "--organs", "Spleen,")
     assert [organ["name"] for organ in json.loads(capsys.readouterr().out)["organs"]] == ["spleen"]

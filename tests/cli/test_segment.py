@@ -45,6 +45,7 @@ def test_the_habits_of_totalsegmentator_users_work(series, shared_model_folder, 
     manifest = json.loads((tmp_path / "manifest" / "series.json").read_text())
     assert set(manifest["request"]["packs"]) == {"chest", "totalseg"}
     assert manifest["request"]["settings"]["overlap"] == 0.25
+    assert manifest["computed"] == {"device": "cpu", "backend": "eager"}
 
 
 def test_a_label_map_of_a_dicom_series_lies_on_it(series, shared_model_folder, tmp_path):

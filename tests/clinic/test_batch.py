@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import fields
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,11 +13,12 @@ from made_scans import AXIAL, CENTRES_MM, ball_labels, read_or_die, write_nifti,
 
 from continual_segment.clinic import segment as batch
 from continual_segment.clinic.jobs import Job, case_of, list_jobs
-from continual_segment.clinic.manifest import is_done
+from continual_segment.clinic.manifest import NOT_THE_RESULT, is_done, request_of
 from continual_segment.clinic.outputs import OutputConfig, Result
 from continual_segment.errors import ConfigError, ScanError
 from continual_segment.files import read_labels
 from continual_segment.organs import find_organ
+from continual_segment.segmentation import SegmentConfig
 
 IDS = {name: find_organ(name).id for name in CENTRES_MM}
 REQUEST = {"encoder": "one"}
@@ -87,6 +90,21 @@ def test_a_case_is_done_anew_when_request_scan_or_results_have_changed(done):
     assert batch.still_to_do([done], REQUEST, OutputConfig()) == []
     done.source.write_bytes(done.source.read_bytes() + b"0")
     assert not is_done(done, REQUEST)
+
+
+def test_a_batch_may_be_resumed_with_another_backend_but_not_with_other_settings():
+    """A backend rounds in another way; nothing else of the result depends on it."""
+
+    def request(**settings):
+        return request_of(SimpleNamespace(config=SegmentConfig(**settings), packs=[], organs=[]), "one", {})
+
+    assert request() == request(backend="compiled") == request(device="cuda") == request(progress=False)
+    assert request() != request(overlap=0.25)
+    assert request() != request(merge="ensemble")
+
+
+def test_settings_that_do_not_count_are_settings():
+    assert set(NOT_THE_RESULT) <= {setting.name for setting in fields(SegmentConfig)}
 
 
 def test_a_damaged_manifest_means_not_done(done):

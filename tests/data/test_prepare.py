@@ -16,11 +16,11 @@ from continual_segment.data.prepare import (
     normalise,
     prepare,
     prepare_scan,
-    split_cases,
     stale_cases,
 )
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.raw import RawDataset
+from continual_segment.data.splits import split_cases
 from continual_segment.errors import DatasetError
 from continual_segment.volume import Grid, Volume
 

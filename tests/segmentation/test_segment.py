@@ -14,12 +14,13 @@ from continual_segment.clinic.segment import segment
 from continual_segment.data.resample import resample_scan
 from continual_segment.errors import ModelError, ScanError
 from continual_segment.files import read_labels, read_scan, write_scan
-from continual_segment.model import Model
+from continual_segment.model import Model, OrganPack
+from continual_segment.networks import Decoder, DecoderPlan
 from continual_segment.organs import BODY_PARTS, UNKNOWN_PART, find_organ
 from continual_segment.phantom import write_phantom
 from continual_segment.segmentation import SegmentConfig, Segmenter
 from continual_segment.segmentation.answers import Voice
-from continual_segment.segmentation.merge import only
+from continual_segment.segmentation.merge import RULES
 from continual_segment.segmentation.nested import Nesting
 from continual_segment.segmentation.segment import known_on
 from continual_segment.segmentation.slabs import Known
@@ -226,12 +227,45 @@ def test_an_overlap_that_cannot_be_is_refused():
 
 
 def test_one_pass_of_the_networks_serves_several_rules(model, scan, everything):
-    rules = [only(name) for name in model.pack_names]
     segmenter = Segmenter(model, config=QUIET)
+    rules = [segmenter.alone(name) for name in model.pack_names]
     *alone, merged = segmenter.by_rules(scan, [*rules, segmenter.rule])
     np.testing.assert_array_equal(merged[0].voxels, everything[0].voxels)
     for name, (labels, scores) in zip(model.pack_names, alone, strict=True):
         expected, sure = Segmenter(model, packs=[name], config=QUIET)(scan)
+        np.testing.assert_array_equal(labels.voxels, expected.voxels)
+        np.testing.assert_array_equal(scores.voxels, sure.voxels)
+
+
+@pytest.fixture
+def nested_model(base_folder):
+    """Two packs of random weights: one covers the chest alone and knows an organ and a part of it."""
+    model = Model.open(base_folder)
+    organs = {"heart": ("heart", "heart_atrium_left", "trachea"), "atrium": ("heart_atrium_right",)}
+    for seed, (name, known) in enumerate(organs.items()):
+        torch.manual_seed(seed)
+        decoder = Decoder(model.network, DecoderPlan(("p3d", "2d")), len(known))
+        decoder.head.weight.data *= 8  # labels that differ from voxel to voxel
+        found = tuple(find_organ(organ) for organ in known)
+        covered = {"coverage": {"chest": 1.0}, "anomalies": ("tumour",) if seed else ()}
+        model = model.add(
+            OrganPack.of(name, found, model.load_encoder(), decoder, model.encoder_fingerprint, **covered)
+        )
+    return model.remove("totalseg")
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_pack_by_its_own_rule_among_others_labels_as_the_only_pack_does(nested_model, scan, rule):
+    """Its coverage and the nesting of its own organs count; the other packs change nothing."""
+    config = SegmentConfig(progress=False, merge=rule)
+    half = scan.grid.shape[0] // 2
+    parts = [BODY_PARTS.index("chest")] * half + [BODY_PARTS.index("head_neck")] * half
+    known = Known(np.array([*parts, UNKNOWN_PART])[: scan.grid.shape[0]])
+    segmenter, names = Segmenter(nested_model, config=config), nested_model.pack_names
+    found = segmenter.by_rules(scan, [segmenter.alone(name) for name in names], known=known)
+    for name, (labels, scores) in zip(names, found, strict=True):
+        expected, sure = Segmenter(nested_model, packs=[name], config=config)(scan, known=known)
+        assert expected.voxels.any()
         np.testing.assert_array_equal(labels.voxels, expected.voxels)
         np.testing.assert_array_equal(scores.voxels, sure.voxels)
 

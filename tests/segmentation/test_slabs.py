@@ -145,7 +145,8 @@ def test_the_order_of_packs_decides_nothing(encoder, packs):
 
 def test_several_rules_give_what_each_gives_alone(encoder, packs):
     voxels = make_scan(20, 20, 20)
-    merged, *alone = by_rules(voxels, encoder, packs, [highest_probability, only("0"), only("1")])
+    rules = [only(name, highest_probability) for name in ("0", "1")]
+    merged, *alone = by_rules(voxels, encoder, packs, [highest_probability, *rules])
     np.testing.assert_array_equal(merged[0], run(voxels, encoder, packs)[0])
     for pack, found in zip(packs, alone, strict=True):
         np.testing.assert_array_equal(found[0], run(voxels, encoder, [pack])[0])
@@ -281,7 +282,7 @@ def body(voxels, head_from):
 def test_a_pack_is_not_run_where_it_covers_nothing_and_all_else_is_unchanged(encoder, packs):
     voxels, everywhere = make_scan(40, 16, 16), dict.fromkeys(BODY_PARTS, 1.0)
     broad, chest = counting(packs, everywhere, {"chest": 1.0})
-    rules = [only("0"), only("1")]
+    rules = [only(name, highest_probability) for name in ("0", "1")]
     known = by_rules(voxels, encoder, [broad, chest], rules, known=body(voxels, 15))
     assert broad.windows == 9
     assert chest.windows == 4  # windows begin at 0, 4, 8, ...; those from 16 on lie in the head alone

@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from continual_segment.baselines.classes import StepClasses
+from continual_segment.baselines.first_step import FIRST_STEP, first_step_of
 from continual_segment.baselines.marginal import grown
 from continual_segment.data.augment import AugmentConfig
 from continual_segment.data.patches import PatchConfig, Patches
@@ -152,7 +153,7 @@ def learn_step(
         title=f"{type(method).__name__} learns {name}",
     )
     to_remember = learner.finish()
-    card = training_card(method, step, learner, rows[-1])
+    card = training_card(method, step, learner, rows[-1]) | {FIRST_STEP: first_step_of(before)}
     kept = [before.pack(pack) for pack in before.pack_names] if method.keeps == "old decoders" else []
     write_memory(folder, to_remember)
     model = write_model(folder, learner, dataset, settings, name, card, kept)

@@ -91,6 +91,11 @@ class Results:
             }
         )
 
+    def first_step(self, order: str, method: str, step: int) -> str:
+        """Fingerprint of the encoder that the first step left; empty where a score does not record it."""
+        recorded = {each.first_step for each in self.after(order, method, step).values()}
+        return recorded.pop() if len(recorded) == 1 else ""
+
     def packs(self, order: str) -> list[OrganPack]:
         """Ours, in the order learned; those that are there."""
         return self._packs[order]
@@ -175,6 +180,7 @@ class Results:
             "order": order,
             "method": method,
             "step": step,
+            "first_step": self.first_step(order, method, step) or None,
             "dice_all_organs": overall.all_organs,
             "dice_all_pairs": overall.all_pairs,
             "dice_all_macro": overall.all_macro,

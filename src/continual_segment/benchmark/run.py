@@ -20,10 +20,13 @@ from typing import Any
 
 from continual_segment.baselines import StepSettings, learn_step
 from continual_segment.baselines.classes import StepClasses
+from continual_segment.baselines.first_step import first_step_of
 from continual_segment.baselines.step import read_memory, training_batches, write_memory
+from continual_segment.benchmark.first_steps import check_first_steps
 from continual_segment.benchmark.places import Places
 from continual_segment.benchmark.plan import OURS, Plan, make_method
 from continual_segment.benchmark.progress import Progress
+from continual_segment.benchmark.results import Results
 from continual_segment.benchmark.write import write_results
 from continual_segment.data.prepare import prepare
 from continual_segment.data.prepared import PreparedDataset
@@ -80,6 +83,9 @@ class Benchmark:
             self.tests[name] = HeldOut.of(dataset.raw, self.prepared[name], plan.held_out)
 
     def run(self) -> Path:
+        check_first_steps(
+            Results(self.places)
+        )  # before hours of training are added to results that do not fit
         pieces = list(self.pieces())
         progress = Progress(self.places.folder / "progress.json", pieces)
         for number, piece in enumerate(pieces):
@@ -238,15 +244,13 @@ class Benchmark:
 
     def score(self, model: Path, packs: Sequence[str] | None, dataset: str, scores: Path) -> None:
         """Segment and score the held-out scans of a dataset by a model, or by some of its packs."""
-        segmenter, test = (
-            Segmenter(Model.open(model), packs=packs, config=self.plan.config.segment),
-            self.tests[dataset],
-        )
+        opened, test = Model.open(model), self.tests[dataset]
+        segmenter = Segmenter(opened, packs=packs, config=self.plan.config.segment)
         rows = []
         for case in test.cases:
             scan, truth = test.raw.read(case)
             rows += score_case(case.name, segmenter(scan, title=case.name)[0], truth)
-        Evaluation.from_rows(rows).write(scores)
+        Evaluation.from_rows(rows, test.splits, first_step_of(opened)).write(scores)
 
     def final_pieces(self, order: str) -> Iterator[Piece]:
         names = self.plan.orders[order]
@@ -266,8 +270,8 @@ class Benchmark:
 
     def score_rules(self, order: str, dataset: str) -> None:
         """Every merge rule on the same answers of all packs."""
-        segmenter = Segmenter(Model.open(self.places.ours(order) / "model"), config=self.plan.config.segment)
-        test = self.tests[dataset]
+        model, test = Model.open(self.places.ours(order) / "model"), self.tests[dataset]
+        segmenter = Segmenter(model, config=self.plan.config.segment)
         rows: dict[str, list[ScoreRow]] = {rule: [] for rule in RULES}
         for case in test.cases:
             scan, truth = test.raw.read(case)
@@ -275,7 +279,8 @@ class Benchmark:
             for rule, (labels, _) in zip(RULES, found, strict=True):
                 rows[rule] += score_case(case.name, labels, truth)
         for name, each in rows.items():
-            Evaluation.from_rows(each).write(self.places.merging(order, name, dataset))
+            scored = Evaluation.from_rows(each, test.splits, model.encoder_fingerprint)
+            scored.write(self.places.merging(order, name, dataset))
 
     def time_ours(self, order: str, path: Path) -> None:
         """All packs against the first step's network alone, in turn, on one scan."""

@@ -10,12 +10,13 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from math import isnan
 from typing import Any
 
+from continual_segment.benchmark.first_steps import check_first_steps, unrecorded_note
 from continual_segment.benchmark.plan import OURS, OWN_PACK, make_orders
 from continual_segment.benchmark.results import Results
 from continual_segment.evaluation.scores import Evaluation
@@ -48,6 +49,10 @@ class Table:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([self.columns, *self.rows])
         return text.getvalue()
+
+    def noted(self, note: str) -> Table:
+        """The same with a further note."""
+        return replace(self, note=f"{self.note} {note}".strip())
 
     @staticmethod
     def _line(cells: Sequence[str]) -> str:
@@ -91,7 +96,14 @@ def scores_of(found: Evaluation, papers: Sequence[float] | None) -> list[str]:
 
 
 def make_tables(results: Results) -> Iterator[Table]:
-    """Every table there is data for."""
+    """Every table there is data for; ConfigError where results come from different first steps."""
+    check_first_steps(results)
+    note = unrecorded_note(results)
+    for table in tables_of(results):
+        yield table.noted(note)
+
+
+def tables_of(results: Results) -> Iterator[Table]:
     for order in results.plan.orders:
         if any(results.steps(order, method) for method in results.methods):
             yield steps_table(results, order)

@@ -16,9 +16,10 @@ from continual_segment.files.atomic import write_bytes, write_json, write_text
 def write_results(places: Places) -> Path:
     """Write all there is so far; return the path of results.md."""
     results, folder = Results(places), places.folder
+    tables = list(make_tables(results))  # first: it refuses results that cannot be compared
     write_json(folder / "results.json", without_nan(results.as_data()))
     text = ["# Benchmark", "", *introduction(results), ""]
-    for table in make_tables(results):
+    for table in tables:
         write_text(folder / "tables" / f"{table.name}.md", table.markdown())
         write_text(folder / "tables" / f"{table.name}.csv", table.csv())
         text.append(table.markdown())

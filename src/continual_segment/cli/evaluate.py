@@ -21,6 +21,10 @@ PREDICTIONS is a folder of label maps <case>.nii.gz, as `conseg segment` writes 
 in any layout that `conseg prepare` reads, or a folder of label maps of the same names. Organs are matched by
 name, so the numbers in the two may differ. Only organs of TRUTH are scored.
 
+Scores of training cases say nothing about new scans. Where the prepared dataset is known, by --prepared or
+because `conseg prepare` wrote it to its default folder here, its test cases are scored. Otherwise all cases
+are, with a warning; --split test then goes by the cases' names, as `conseg prepare` does.
+
 An organ that was missed altogether has DSC 0 and no distance. The columns HD95 and ASD leave it out and
 `missed` counts it; the penalised columns count it as the image diagonal. Where a case lacks the organ
 (`absent`) nothing is scored, and the volume predicted there is the false positive volume."""
@@ -28,13 +32,16 @@ An organ that was missed altogether has DSC 0 and no distance. The columns HD95 
 EPILOG = """\
 examples:
   conseg evaluate predictions/ Dataset101_Chest/ -o scores/
+  conseg evaluate predictions/ Dataset101_Chest/ --prepared chest/ -o scores/
+  conseg evaluate predictions/ Dataset101_Chest/ --split all
   conseg evaluate predictions/ Dataset101_Chest/ --organs heart,esophagus
   conseg evaluate step2/ Dataset101_Chest/ -o scores_step2/ --earlier scores_step1/
   conseg evaluate predictions/ Dataset101_Chest/ --json | jq .mean.dice
 
 written to OUT:
-  scores.csv       one line per case and organ
-  organs.csv       means per organ over cases, per organ group, and of the dataset over its organs
+  scores.csv       one line per case and organ, with the split of the case
+  organs.csv       means per organ over cases, per organ group, and of the dataset over its organs; the split
+                   that was scored, and how many cases of each split
   evaluation.json  all of it
 
 exit code: 0 when every case with prediction and truth was scored, 1 when some could not be, 2 when none"""
@@ -51,6 +58,18 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("predictions", type=Path, metavar="PREDICTIONS", help="folder of label maps")
     parser.add_argument("truth", type=Path, metavar="TRUTH", help="raw dataset, or folder of label maps")
     parser.add_argument("-o", "--output", type=Path, metavar="OUT", help="folder for the tables")
+    parser.add_argument(
+        "--split",
+        choices=("train", "validation", "test", "all"),
+        help="score the cases of this split (default: test where a prepared dataset is known, else all)",
+    )
+    parser.add_argument(
+        "--prepared",
+        type=Path,
+        metavar="FOLDER",
+        help="the prepared dataset that was learned: its list decides the split of every case "
+        "(default: TRUTH's name + _prepared, here, where it exists)",
+    )
     parser.add_argument("--organs", type=_names, metavar="A,B", help="score these organs of the truth alone")
     parser.add_argument(
         "--earlier",
@@ -71,7 +90,14 @@ def run(args: argparse.Namespace) -> int:
     from continual_segment.evaluation import Evaluation, evaluate
 
     earlier = [Evaluation.read(folder) for folder in args.earlier]  # first: a wrong path costs no waiting
-    evaluation = evaluate(args.predictions, args.truth, workers=args.workers, organs=args.organs)
+    evaluation = evaluate(
+        args.predictions,
+        args.truth,
+        workers=args.workers,
+        organs=args.organs,
+        split=args.split,
+        prepared=args.prepared or _prepared_here(args.truth, args.split),
+    )
     forgotten = _forgotten(earlier, evaluation) if earlier else None
     if args.output:
         evaluation.write(args.output)
@@ -84,6 +110,18 @@ def run(args: argparse.Namespace) -> int:
             print(_forgetting_line(forgotten))
     _report(evaluation, args.output)
     return 1 if evaluation.failures else 0
+
+
+def _prepared_here(truth: Path, split: str | None) -> Path | None:
+    """The folder that `conseg prepare` makes of this raw dataset by default, where it is finished."""
+    from continual_segment.data.prepared import default_folder
+
+    folder = default_folder(truth)
+    if not (folder / "dataset.json").is_file() or not (folder / "cases").is_dir():
+        return None
+    if split is None:
+        print(f"The test cases of {folder} are scored; --split all scores every case.", file=sys.stderr)
+    return folder
 
 
 def _forgotten(earlier: list[Evaluation], now: Evaluation) -> StepForgetting:
@@ -128,8 +166,16 @@ def _report(evaluation: Evaluation, output: Path | None) -> None:
             print(
                 f"{len(names)} {cases} {title}: {', '.join(names[:MOST_NAMES_SHOWN])}{more}", file=sys.stderr
             )
-    if output:
-        print(f"Cases scored: {len(evaluation.cases)}. Tables in {output}.", file=sys.stderr)
+    tables = f" Tables in {output}." if output else ""
+    print(f"Cases scored: {_counts(evaluation)}.{tables}", file=sys.stderr)
+
+
+def _counts(evaluation: Evaluation) -> str:
+    """How many cases were scored, and of which split, as in `3 (3 test; split by case names)`."""
+    counts = evaluation.splits.counts(evaluation.cases)
+    known = ", ".join(f"{count} {split}" for split, count in counts.items() if count)
+    by = f"; split by {evaluation.splits.source}" if len(evaluation.cases) > counts["unknown"] else ""
+    return f"{len(evaluation.cases)} ({known}{by})"
 
 
 def _names(text: str) -> list[str]:

@@ -80,11 +80,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     from continual_segment.data.prepare import prepare, stale_cases
+    from continual_segment.data.prepared import default_folder
     from continual_segment.data.raw import RawDataset
 
     config = _config(args)
     raw = RawDataset.open(args.raw, check=False)
-    folder = args.output or Path(f"{raw.name}_prepared")
+    folder = args.output or default_folder(args.raw)
     if stale_cases(raw, folder, config):  # checking reads every voxel: only when there is work to do
         raw = RawDataset.open(args.raw, workers=args.workers)
     dataset = prepare(raw, folder, config, args.workers)
@@ -122,7 +123,7 @@ def _config(args: argparse.Namespace) -> PrepareConfig:
 
 
 def _show(dataset: PreparedDataset) -> None:
-    from continual_segment.data.prepared import SPLITS
+    from continual_segment.data.splits import SPLITS
 
     counts = ", ".join(f"{len(dataset.case_names(split))} {split}" for split in SPLITS)
     spacing = " x ".join(f"{size:g}" for size in dataset.config.spacing_mm)

@@ -21,10 +21,12 @@ from continual_segment import __version__
 from continual_segment.clinic.jobs import Job
 from continual_segment.clinic.sanity import Sanity
 from continual_segment.files import Source
-from continual_segment.segmentation import Segmenter
+from continual_segment.segmentation import SegmentConfig, Segmenter
 
 FOLDER = "manifest"
-NOT_THE_RESULT = ("progress", "device", "compile")
+HOW_COMPUTED = ("device", "backend")
+"""Settings that change a result by rounding alone, so that a batch may be resumed with others."""
+NOT_THE_RESULT = ("progress", *HOW_COMPUTED)
 """Settings that a result does not depend on."""
 
 
@@ -40,6 +42,11 @@ def request_of(segmenter: Segmenter, encoder: str, outputs: dict[str, Any]) -> d
         "outputs": outputs,
     }
     return json.loads(json.dumps(request))  # lists for tuples: equal to what is read back
+
+
+def how_computed(config: SegmentConfig) -> dict[str, str]:
+    """What the manifest records of the settings that are not part of the request."""
+    return {name: getattr(config, name) for name in HOW_COMPUTED}
 
 
 def manifest_of(
@@ -82,7 +89,7 @@ def input_files(path: Path) -> dict[str, int]:
 
 
 def is_done(job: Job, request: dict[str, Any]) -> bool:
-    """Whether a case's results are there and would become the same again."""
+    """Whether a case's results are there and would become the same again, but for rounding."""
     try:
         manifest = json.loads(job.beside(job.folder, FOLDER, ".json").read_text(encoding="utf-8"))
         return (

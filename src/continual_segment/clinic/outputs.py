@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,8 @@ class Result:
     """Whether parts are drawn over wholes in the labels."""
     seconds: float
     """That segmenting took."""
+    computed: Mapping[str, str] = field(default_factory=dict)
+    """By which device and backend."""
 
 
 def write_result(result: Result, config: OutputConfig, request: Mapping[str, Any]) -> None:
@@ -107,7 +109,9 @@ def write_result(result: Result, config: OutputConfig, request: Mapping[str, Any
         }
         manifest = manifest_of(dict(request), job, case.source, case.sanity, seconds)
         files = sorted(str(path.relative_to(stage)) for path in stage.rglob("*") if path.is_file())
-        write_json(job.beside(stage, FOLDER, ".json"), manifest | {"files": files})
+        write_json(
+            job.beside(stage, FOLDER, ".json"), manifest | {"computed": dict(result.computed), "files": files}
+        )
 
 
 def _copies(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

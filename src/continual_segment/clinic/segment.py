@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from continual_segment.body_parts import BodyPartRegressor
 from continual_segment.clinic.formats import format_of_file
 from continual_segment.clinic.jobs import Job, list_jobs
-from continual_segment.clinic.manifest import is_done, request_of
+from continual_segment.clinic.manifest import how_computed, is_done, request_of
 from continual_segment.clinic.outputs import OutputConfig, Result, write_result
 from continual_segment.clinic.read import Case, read_case
 from continual_segment.errors import ConfigError, ContinualSegmentError
@@ -155,4 +155,5 @@ def segment_case(
     else:
         labels = segmenter.labels(volume, title, known)
     seconds = time.perf_counter() - started
-    return Result(case, labels, scores, explained, segmenter.config.nested, seconds)
+    config = segmenter.config
+    return Result(case, labels, scores, explained, config.nested, seconds, how_computed(config))

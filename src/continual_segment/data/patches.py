@@ -19,8 +19,9 @@ import numpy as np
 import torch
 
 from continual_segment.data.augment import AugmentConfig, Size, augment
-from continual_segment.data.prepared import PreparedDataset, Split, normalise
+from continual_segment.data.prepared import PreparedDataset, normalise
 from continual_segment.data.prepared_case import PreparedCase
+from continual_segment.data.splits import Split
 from continual_segment.errors import DatasetError
 
 AIR_HU = -1024

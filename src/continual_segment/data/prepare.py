@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from hashlib import file_digest, sha256
@@ -30,15 +30,14 @@ from tqdm import tqdm
 
 from continual_segment.data.prepared import (
     FORMAT,
-    SPLITS,
     PrepareConfig,
     PreparedDataset,
-    Split,
     case_folder,
     normalise,
 )
 from continual_segment.data.raw import RawCase, RawDataset
 from continual_segment.data.resample import resample_labels, resample_scan
+from continual_segment.data.splits import split_cases
 from continual_segment.errors import DatasetError
 from continual_segment.files.atomic import UNFINISHED, atomic_path, write_json
 from continual_segment.processes import for_each, workers_for
@@ -51,17 +50,11 @@ __all__ = [
     "on_spacing",
     "prepare",
     "prepare_scan",
-    "split_cases",
     "stale_cases",
 ]
 
 logger = logging.getLogger(__name__)
 
-SPLIT_RANGES: dict[Split, tuple[float, float]] = {
-    "test": (0.0, 0.2),
-    "validation": (0.2, 0.36),  # a fifth of what is not test
-    "train": (0.36, 1.0),
-}
 CASE_ARRAYS = ("scan.b2nd", "labels.b2nd", "foreground.npy")
 FOREGROUND_POSITIONS = 2000  # per organ and case
 PATIENCE = 15.0  # seconds to wait for another process: it may only be looking whether all cases are done
@@ -161,33 +154,6 @@ def prepare_scan(volume: Volume, config: PrepareConfig) -> Volume:
 def on_spacing(volume: Volume, config: PrepareConfig) -> Volume:
     """The scan on the spacing that networks expect: HU, int16, not yet clipped."""
     return resample_scan(volume, volume.grid.with_spacing(config.spacing_mm), np.int16)
-
-
-def split_cases(names: Iterable[str]) -> dict[str, Split]:
-    """Each case's split: 20 % test, the rest 4:1 into train and validation, by a hash of its name.
-
-    So a case keeps its split whatever cases come or go. The exception are datasets so small that a split
-    would be empty: with three cases or more it gets the case whose hash lies nearest to its range, out
-    of a split that has another one. Fewer than three cases are all for training.
-    """
-    hashes = {name: int.from_bytes(sha256(name.encode()).digest()[:8]) / 2**64 for name in names}
-    if len(hashes) < 3:
-        return dict.fromkeys(hashes, "train")
-    splits = {name: _split_of(value) for name, value in hashes.items()}
-    for split in SPLITS:
-        if split not in splits.values():
-            spare = [name for name in splits if list(splits.values()).count(splits[name]) > 1]
-            splits[min(spare, key=lambda name: (_distance(hashes[name], split), name))] = split
-    return splits
-
-
-def _split_of(value: float) -> Split:
-    return next(split for split, (low, high) in SPLIT_RANGES.items() if low <= value < high)
-
-
-def _distance(value: float, split: Split) -> float:
-    low, high = SPLIT_RANGES[split]
-    return max(low - value, value - high, 0.0)
 
 
 # One case

@@ -16,11 +16,12 @@ import logging
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
 from continual_segment.data.prepared_case import PreparedCase, damage_named, read_json
+from continual_segment.data.splits import SPLITS, Split
 from continual_segment.errors import DatasetError
 from continual_segment.files.atomic import write_json
 from continual_segment.names import check_file_name
@@ -28,8 +29,6 @@ from continual_segment.organs import Organ, check_organs, check_table
 
 log = logging.getLogger(__name__)
 
-Split = Literal["train", "validation", "test"]
-SPLITS: tuple[Split, ...] = get_args(Split)
 FORMAT = 2
 """Raised when a prepared dataset of before can no longer be read."""
 
@@ -186,6 +185,11 @@ class PreparedDataset:
 def case_folder(dataset: Path, name: str) -> Path:
     """Where a case of a prepared dataset is stored; DatasetError for a name that leads anywhere else."""
     return dataset / "cases" / check_file_name(name, "The case", DatasetError)
+
+
+def default_folder(raw: Path) -> Path:
+    """Where `conseg prepare` writes a raw dataset unless -o is given."""
+    return Path(f"{raw.resolve().name}_prepared")
 
 
 def _description(folder: Path) -> dict[str, Any]:

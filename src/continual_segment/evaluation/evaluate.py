@@ -5,12 +5,13 @@ likes. The truth decides what is scored. Organs that only the model knows are le
 correct livers must not count against a dataset that labels kidneys. Only where one is part of an organ that
 the truth does name, such as the arch of the aorta, it counts as that: a dataset is scored on its own layer.
 
-In:  a folder of label maps, a raw dataset or folder of label maps
+In:  a folder of label maps, a raw dataset or folder of label maps, the split to score
 Out: Evaluation
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -20,10 +21,13 @@ from continual_segment.data.check import place_tolerance_mm
 from continual_segment.errors import DatasetError
 from continual_segment.evaluation.label_source import LabelSource, Pair, open_labels, pair_cases
 from continual_segment.evaluation.scores import Evaluation, ScoreRow
+from continual_segment.evaluation.splits import ScoredSplit, choose_splits, none_scored
 from continual_segment.metrics import score_labels
 from continual_segment.organs import canonical_name, wholes_of
 from continual_segment.processes import for_each
 from continual_segment.volume import Grid, LabelMap
+
+log = logging.getLogger(__name__)
 
 
 def evaluate(
@@ -32,18 +36,27 @@ def evaluate(
     workers: int | None = None,
     organs: Sequence[str] | None = None,
     progress: bool = True,
+    split: ScoredSplit | None = None,
+    prepared: Path | None = None,
 ) -> Evaluation:
-    """Score every case that has both a prediction and a truth.
+    """Score every case of a split that has both a prediction and a truth.
 
     `organs` narrows the truth's organs to these names. A case that cannot be scored becomes a sentence in
     `Evaluation.failures`; the others go on. `workers` processes share the cases, one per core unless told.
+    `prepared` is the folder of the dataset that was learned: its test cases are scored unless `split` says
+    otherwise. Without it all cases are, with a warning of how many of them training uses.
     """
     predicted, true = open_labels(Path(predictions)), open_labels(Path(truth))
-    pairs = pair_cases(predicted, true)
-    if not pairs:
+    splits = choose_splits(truth, true.splits, split, prepared)
+    paired = pair_cases(predicted, true)
+    if not paired:
         raise DatasetError(_nothing_in_common(predictions, predicted, truth, true))
+    jobs = {pair.name: (pair,) for pair in paired if pair.name in splits}
+    if not jobs:
+        raise none_scored(truth, splits, [pair.name for pair in paired])
+    if warning := splits.warning(jobs):
+        log.warning("%s", warning)
     wanted = None if organs is None else tuple(map(canonical_name, organs))
-    jobs = {pair.name: (pair,) for pair in pairs}
     outcome = for_each(_score_pair, jobs, (predicted, true, wanted), workers, "Scoring", progress)
     rows = [row for scored in outcome.results.values() for row in scored]
     failures = [why if name in why else f"{name}: {why}" for name, why in outcome.failures.items()]
@@ -52,8 +65,9 @@ def evaluate(
     _check_organs(truth, true_organs={row.organ for row in rows}, wanted=wanted)
     return Evaluation.from_rows(
         rows,
-        without_prediction=sorted(set(true.case_names) - {pair.name for pair in pairs}),
-        without_truth=sorted(set(predicted.case_names) - {pair.predicted_as for pair in pairs}),
+        splits,
+        without_prediction=sorted({name for name in true.case_names if name in splits} - jobs.keys()),
+        without_truth=sorted(set(predicted.case_names) - {pair.predicted_as for pair in paired}),
         failures=sorted(failures),
     )
 

@@ -8,13 +8,14 @@ own way. A plain folder has them in each file's header, as `conseg segment` writ
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from continual_segment.data.label_list import read_label_list
 from continual_segment.data.raw import RawDataset
+from continual_segment.data.splits import Split, split_cases
 from continual_segment.errors import DatasetError
 from continual_segment.files import is_scan_file, name_of_scan, read_labels
 from continual_segment.volume import LabelMap
@@ -25,6 +26,10 @@ class LabelSource(Protocol):
 
     @property
     def case_names(self) -> Collection[str]: ...
+
+    @property
+    def splits(self) -> Mapping[str, Split]:
+        """By case, as `conseg prepare` splits them; empty where not all cases of a dataset are at hand."""
 
     def read(self, case_name: str) -> LabelMap: ...
 
@@ -48,6 +53,10 @@ class LabelFolder:
     def case_names(self) -> Collection[str]:
         return self.paths.keys()
 
+    @property
+    def splits(self) -> Mapping[str, Split]:
+        return {}
+
     def read(self, case_name: str) -> LabelMap:
         labels = read_labels(self.paths[case_name])
         if labels.names:
@@ -70,6 +79,10 @@ class RawLabels:
     @property
     def case_names(self) -> Collection[str]:
         return self.cases.keys()
+
+    @property
+    def splits(self) -> Mapping[str, Split]:
+        return split_cases(self.case_names)
 
     def read(self, case_name: str) -> LabelMap:
         return self.dataset.read_labels(self.cases[case_name])

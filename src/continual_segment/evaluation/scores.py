@@ -12,13 +12,14 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
 from continual_segment.errors import DatasetError
 from continual_segment.evaluation.forgetting import nan_mean
+from continual_segment.evaluation.splits import CaseSplits
 from continual_segment.files.atomic import write_text
 from continual_segment.metrics import OrganScore
 from continual_segment.organs import find_organ
@@ -100,18 +101,27 @@ class Evaluation:
     """Cases with a prediction alone."""
     failures: tuple[str, ...] = ()
     """One sentence per case that could not be scored."""
+    splits: CaseSplits = field(default_factory=CaseSplits)
+    """Which split was scored, and the split of each case."""
+    first_step: str = ""
+    """Of a continual run: fingerprint of the encoder that its first step left. Empty: not recorded."""
 
     @classmethod
     def from_rows(
         cls,
         rows: Iterable[ScoreRow],
+        splits: CaseSplits | None = None,
+        first_step: str = "",
         *,
         without_prediction: Sequence[str] = (),
         without_truth: Sequence[str] = (),
         failures: Sequence[str] = (),
     ) -> Evaluation:
-        ordered = sorted(rows, key=lambda row: (row.case, row.organ))
-        return cls(tuple(ordered), tuple(without_prediction), tuple(without_truth), tuple(failures))
+        ordered = tuple(sorted(rows, key=lambda row: (row.case, row.organ)))
+        known = (splits or CaseSplits()).among({row.case for row in ordered})
+        return cls(
+            ordered, tuple(without_prediction), tuple(without_truth), tuple(failures), known, first_step
+        )
 
     @property
     def cases(self) -> tuple[str, ...]:
@@ -142,6 +152,8 @@ class Evaluation:
         """What `evaluation.json` holds: numbers, names and null for what is undefined."""
         return {
             "format": FORMAT,
+            **self.splits.as_data(self.cases),
+            **({"first_step": self.first_step} if self.first_step else {}),
             "mean": _data(self.mean),
             "organs": [_data(mean) for mean in self.organs],
             "groups": [_data(mean) for mean in self.groups],
@@ -157,13 +169,14 @@ class Evaluation:
     def write(self, folder: Path) -> None:
         """Write scores.csv (rows), organs.csv (means) and evaluation.json (all of it, written last)."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / "scores.csv", _csv([_data(row) for row in self.rows]))
-        means = [*self.organs, *self.groups, self.mean]
-        kinds = ["organ"] * len(self.organs) + ["group"] * len(self.groups) + ["dataset"]
-        write_text(
-            folder / "organs.csv",
-            _csv([{"kind": kind, **_data(mean)} for kind, mean in zip(kinds, means, strict=True)]),
-        )
+        of_case = self.splits.of_case
+        rows = [{**_data(row), "split": of_case.get(row.case, "unknown")} for row in self.rows]
+        write_text(folder / "scores.csv", _csv(rows))
+        counts = {f"{split}_cases": count for split, count in self.splits.counts(self.cases).items()}
+        split = {"split": self.splits.scored, **counts}
+        kinds = {"organ": self.organs, "group": self.groups, "dataset": (self.mean,)}
+        means = [{"kind": kind, **_data(mean), **split} for kind, found in kinds.items() for mean in found]
+        write_text(folder / "organs.csv", _csv(means))
         write_text(folder / "evaluation.json", self.to_json() + "\n")
 
     @classmethod
@@ -174,12 +187,13 @@ class Evaluation:
             data = json.loads(path.read_text(encoding="utf-8"))
             rows = [_row(record) for record in data["rows"]]
             others = {k: data[k] for k in ("without_prediction", "without_truth", "failures")}
+            recorded = CaseSplits.from_data(data), str(data.get("first_step", ""))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DatasetError(
                 f"{path} is not an evaluation that can be read ({error}). "
                 "Give a folder that `conseg evaluate -o` wrote."
             ) from error
-        return cls.from_rows(rows, **others)
+        return cls.from_rows(rows, *recorded, **others)
 
     def table(self) -> str:
         """Aligned columns for the screen: organs by name, the dataset's mean last."""

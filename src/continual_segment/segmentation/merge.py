@@ -171,15 +171,15 @@ RULES: dict[MergeRule, Merge] = {
 }
 
 
-def only(name: str) -> Merge:
-    """The rule that hears the pack of that name alone."""
+def only(name: str, rule: Merge) -> Merge:
+    """The rule with the pack of that name alone, as if there were no other."""
 
-    def rule(answers: Sequence[Answer], around: Surroundings) -> Decision:
+    def alone(answers: Sequence[Answer], around: Surroundings) -> Decision:
         index = next(i for i, answer in enumerate(answers) if answer.voice.name == name)
-        alone = choose(answers[index : index + 1], [answers[index].score])
-        return alone._replace(pack=torch.where(alone.pack < 0, alone.pack, index))
+        decision = rule(answers[index : index + 1], around)
+        return decision._replace(pack=torch.where(decision.pack < 0, decision.pack, index))
 
-    return rule
+    return alone
 
 
 def choose(

@@ -34,7 +34,7 @@ from continual_segment.segmentation.explain import (
     nearest,
     packs_on_grid,
 )
-from continual_segment.segmentation.merge import RULES, Merge, MergeRule
+from continual_segment.segmentation.merge import RULES, Merge, MergeRule, only
 from continual_segment.segmentation.nested import Nesting, merge
 from continual_segment.segmentation.rows import Box, Rows, body_box
 from continual_segment.segmentation.scan_grid import LabelsOnScan
@@ -116,7 +116,8 @@ class Segmenter:
         self.heads = (
             [head_runner(head, device) for head in anomaly_heads(model)] if self._told_of_disease else []
         )
-        self.nesting = Nesting(owned_wholes({organ for pack in chosen for organ in pack.organs}))
+        self.organs_of_pack = {pack.name: pack.organs for pack in chosen}
+        self.nesting = self._nesting_of(*self.organs_of_pack)
 
     @property
     def rule(self) -> Merge:
@@ -126,6 +127,18 @@ class Segmenter:
     def rule_called(self, name: MergeRule) -> Merge:
         """A merge rule by its name, nested organs as the config says."""
         return partial(merge, RULES[name], nesting=self.nesting if self.config.nested else None)
+
+    def alone(self, pack: str) -> Merge:
+        """The rule that labels a scan as this pack does when it is the model's only one.
+
+        Body-part coverage and nested organs count as they do in a model without the other packs.
+        """
+        nesting = self._nesting_of(pack) if self.config.nested else None
+        return only(pack, partial(merge, RULES[self.config.merge], nesting=nesting))
+
+    def _nesting_of(self, *packs: str) -> Nesting:
+        """Which organs of these packs are parts of which."""
+        return Nesting(owned_wholes({organ for pack in packs for organ in self.organs_of_pack[pack]}))
 
     def __call__(
         self, scan: Volume, title: str = "segmenting", known: Known | None = None
