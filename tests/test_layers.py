@@ -11,29 +11,35 @@ ROOT = Path(__file__).parents[1] / "src" / PACKAGE
 
 LINES = """
 cli
-benchmark
-demo
-protocol
+lab.benchmark
+lab.demo
+lab.protocol
+lab.baselines lab.phantom
 config
 evaluation
-learning baselines clinic
+learning clinic
 segmentation
 body_parts
-model training phantom
+model training
 data networks metrics
 files processes packed
-volume organs memory
+volume organs malloc
 names
 errors
 """
+LAB_COMMANDS = {"cli/benchmark.py", "cli/demo.py", "cli/phantom.py"}
 HEIGHT = {room: -line for line, rooms in enumerate(LINES.split("\n")) for room in rooms.split()}
 FILES = sorted(ROOT.rglob("*.py"))
 
 
 def room_of(path: Path) -> str:
-    """The top folder or module; '' for the package's own __init__, which imports on first use alone."""
-    first = path.relative_to(ROOT).parts[0].removesuffix(".py")
-    return "" if first == "__init__" else first
+    """The top folder or module, in the lab one level deeper; '' for both public __init__."""
+    return room_in(module_name(path))
+
+
+def room_in(module: str) -> str:
+    parts = module.split(".")[1:]
+    return ".".join(parts[:2] if parts[:1] == ["lab"] else parts[:1]).removesuffix("lab")
 
 
 def imported_modules(path: Path) -> Iterator[str]:
@@ -54,7 +60,7 @@ def home_of(module: str, name: str) -> str:
 
 
 def imported_rooms(path: Path) -> set[str]:
-    return {module.split(".")[1] for module in imported_modules(path) if "." in module}
+    return {room_in(module) for module in imported_modules(path)} - {""}
 
 
 def test_every_room_has_its_line_and_every_line_its_rooms():
@@ -76,6 +82,16 @@ def test_a_file_imports_from_lower_lines_alone(path):
         assert others == set()
     else:
         assert {other for other in others if HEIGHT[other] >= HEIGHT[room]} == set()
+
+
+def test_only_the_commands_of_the_lab_import_it():
+    importers = {
+        str(path.relative_to(ROOT))
+        for path in FILES
+        if not room_of(path).startswith("lab.")
+        and any(room.startswith("lab.") for room in imported_rooms(path))
+    }
+    assert importers <= LAB_COMMANDS
 
 
 def test_files_of_one_room_do_not_import_each_other_in_a_circle():

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from continual_segment.baselines import METHODS, StepSettings, learn_step
 from continual_segment.data.prepare import prepare
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.raw import RawDataset
 from continual_segment.errors import DatasetError
 from continual_segment.files import read_labels, read_scan, write_labels
+from continual_segment.lab.baselines import METHODS, StepSettings, learn_step
 from continual_segment.learning import learn
 from continual_segment.learning.anomaly import learn_anomaly
 from continual_segment.model import Model, verify

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from continual_segment.learning.decoder import FrozenStep
+from continual_segment.learning.train_decoder import FrozenStep
 from continual_segment.model.fingerprint import fingerprint_tensors
 from continual_segment.networks import BlockPaths, Mask
 from continual_segment.training import TrainConfig, supervised_loss, train

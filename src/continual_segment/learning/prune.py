@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from continual_segment.files.atomic import write_json
-from continual_segment.learning.decoder import FrozenStep
 from continual_segment.learning.distil import DistilConfig, distil_block
 from continual_segment.learning.selection import TAUS, PathScore, Selection, pareto_front, select
+from continual_segment.learning.train_decoder import FrozenStep
 from continual_segment.learning.validation import CoveringWindows, dice_of_paths
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
 from continual_segment.networks import BlockPaths, Decoder, Mask, multiply_adds, paper_count, true_count

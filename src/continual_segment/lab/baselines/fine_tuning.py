@@ -1,0 +1,27 @@
+"""Plain fine-tuning of one network with one growing head: the control that forgets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from continual_segment.lab.baselines.step import Keeps, Learner, LearningStep
+from continual_segment.training import supervised_loss
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """nnU-Net's loss over all classes; background means background, whatever lies in it."""
+
+    keeps: ClassVar[Keeps] = "one network"
+
+    def begin(self, step: LearningStep) -> Learner:
+        student, train = step.grown_network(), step.train
+
+        def loss(images: Tensor, labels: Tensor) -> Tensor:
+            outputs = student.decoder.forward_supervised(student.encoder(images))
+            return supervised_loss(outputs, step.classes.as_channels(labels), train.dice_over, train.balance)
+
+        return Learner(student, step.classes.organs, loss)

@@ -1,0 +1,69 @@
+"""One table, one first step: results that start from different trainings of it are not compared.
+
+Results may be copied into a folder, or a first step replaced, so every stored result records the fingerprint
+of the encoder that its first step left. Orders that begin with different datasets have a first step each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from continual_segment.errors import ConfigError
+from continual_segment.lab.benchmark.results import Results
+from continual_segment.model import Model
+
+MOST_FILES_SHOWN = 3
+
+
+def check_first_steps(results: Results) -> None:
+    """Raise where results of one benchmark, or its models, start from different first steps."""
+    for dataset in first_datasets(results):
+        files: dict[str, list[Path]] = {}
+        for fingerprint, path in (*models(results, dataset), *stored(results, dataset)):
+            if fingerprint and path not in files.setdefault(fingerprint, []):
+                files[fingerprint].append(path)
+        if len(files) > 1:
+            found = "\n".join(f"  {fingerprint}: {some(paths)}" for fingerprint, paths in files.items())
+            raise ConfigError(
+                f"{results.places.folder}: results start from {len(files)} different trainings of the first "
+                f"step, {dataset}, and cannot be compared in one table. Encoders and files:\n{found}\n"
+                "Keep the results of one first step here, and move the others to a folder of their own."
+            )
+
+
+def first_datasets(results: Results) -> list[str]:
+    return list(dict.fromkeys(names[0] for names in results.plan.orders.values()))
+
+
+def models(results: Results, dataset: str) -> Iterator[tuple[str, Path]]:
+    """Encoder and folder of the models that begin with this dataset and keep its encoder."""
+    places, orders = results.places, results.plan.orders
+    ours = [places.ours(order) / "model" for order, names in orders.items() if names[0] == dataset]
+    for model in (places.first(dataset) / "network", *ours):
+        if model.exists():
+            yield Model.open(model).encoder_fingerprint, model
+
+
+def stored(results: Results, dataset: str) -> Iterator[tuple[str, Path]]:
+    """First step (empty: not recorded) and file of the results of all orders that begin with this dataset."""
+    places, orders = results.places, results.plan.orders
+    several = len(first_datasets(results)) > 1
+    for (order, method, step, scored), found in results.scores.items():
+        shared = several and places.one_per_dataset(method)  # by all orders, whatever they begin with
+        if orders[order][0] == dataset and not shared:
+            yield found.first_step, places.scores(order, method, step, scored) / "evaluation.json"
+    for order, names in orders.items():
+        for (rule, scored), found in results.merging(order).items() if names[0] == dataset else ():
+            yield found.first_step, places.merging(order, rule, scored) / "evaluation.json"
+
+
+def unrecorded_note(results: Results) -> str:
+    """For a table: methods with results of an earlier version, which did not record the first step."""
+    methods = {method: None for (_, method, *_), found in results.scores.items() if not found.first_step}
+    return f"First step not recorded: {', '.join(methods)}." if methods else ""
+
+
+def some(paths: Sequence[Path]) -> str:
+    more = f" and {len(paths) - MOST_FILES_SHOWN} more" if len(paths) > MOST_FILES_SHOWN else ""
+    return ", ".join(map(str, paths[:MOST_FILES_SHOWN])) + more
