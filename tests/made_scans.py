@@ -255,6 +255,16 @@ def ball_labels(voxels: np.ndarray, grid: Grid, ids: dict[str, int]) -> LabelMap
     return LabelMap(found, grid, {number: name for name, number in ids.items()})
 
 
+def balls_on(grid: Grid, ids: dict[str, int]) -> LabelMap:
+    """The balls on a grid, whatever a scan shows there."""
+    index = np.indices(grid.shape).reshape(3, -1)[::-1]
+    places = (LPS @ grid.affine @ np.vstack([index, np.ones(index.shape[1])]))[:3].T
+    found = np.zeros(len(places), np.uint16)
+    for name, centre in CENTRES_MM.items():
+        found[np.linalg.norm(places - centre, axis=1) < RADIUS_MM] = ids[name]
+    return LabelMap(found.reshape(grid.shape), grid, {number: name for name, number in ids.items()})
+
+
 def centroid(mask: np.ndarray, affine: np.ndarray) -> np.ndarray:
     """Of a mask (slice, row, column), through an affine of (column, row, slice)."""
     index = np.argwhere(mask).mean(axis=0)[::-1]

@@ -74,18 +74,30 @@ class PackedVolume(Volume):
     """A scan at rest. `voxels` unpacks all of it anew whenever it is asked for: `slices` is the way."""
 
     packed: PackedVoxels
+    packed_scanned: PackedVoxels | None
 
-    def __init__(self, packed: PackedVoxels, grid: Grid) -> None:
+    def __init__(self, packed: PackedVoxels, grid: Grid, scanned: PackedVoxels | None = None) -> None:
         object.__setattr__(self, "packed", packed)  # a volume does not change
         object.__setattr__(self, "grid", grid)
+        object.__setattr__(self, "packed_scanned", scanned)
 
     @classmethod
     def of(cls, volume: Volume) -> PackedVolume:
-        return volume if isinstance(volume, cls) else cls(PackedVoxels.of(volume.voxels), volume.grid)
+        if isinstance(volume, cls):
+            return volume
+        scanned = None if volume.scanned is None else PackedVoxels.of(volume.scanned)
+        return cls(PackedVoxels.of(volume.voxels), volume.grid, scanned)
 
     @property
     def voxels(self) -> np.ndarray:
         return self.packed[:]
 
+    @property
+    def scanned(self) -> np.ndarray | None:
+        return self.scanned_slices(slice(None))
+
     def slices(self, part: slice) -> np.ndarray:
         return self.packed[part]
+
+    def scanned_slices(self, part: slice) -> np.ndarray | None:
+        return None if self.packed_scanned is None else self.packed_scanned[part]

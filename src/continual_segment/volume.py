@@ -30,6 +30,11 @@ class Grid:
         return float(z), float(y), float(x)
 
     @property
+    def voxel_ml(self) -> float:
+        """Volume of a voxel, also where slices are shifted against each other."""
+        return abs(float(np.linalg.det(self.affine[:3, :3]))) / 1000
+
+    @property
     def diagonal_mm(self) -> float:
         return float(np.linalg.norm(np.multiply(self.shape, self.spacing_mm)))
 
@@ -53,6 +58,20 @@ class Grid:
         corners = np.array([[i, j, k, 1] for i in (0, x) for j in (0, y) for k in (0, z)]).T
         return float(np.abs(self.affine @ corners - other.affine @ corners).max()) <= tolerance_mm
 
+    def slice_shifts(self, other: Grid, tolerance_voxels: float = 0.02) -> np.ndarray | None:
+        """Index (y, x) in this grid of the first voxel of every slice of another: (z, 2).
+
+        None where the other grid has other planes or pixels, not the same ones shifted in their planes.
+        """
+        to_own = np.linalg.inv(self.affine) @ other.affine  # index (x, y, z) -> index (x, y, z)
+        shifted = np.eye(4)
+        shifted[:2, 2:] = to_own[:2, 2:]
+        off = np.abs(to_own - shifted) @ [*other.shape[::-1], 1]
+        if other.shape[0] != self.shape[0] or off.max() > tolerance_voxels:
+            return None
+        first, per_slice = to_own[[1, 0], 3], to_own[[1, 0], 2]
+        return first + np.arange(other.shape[0])[:, None] * per_slice
+
 
 @dataclass(frozen=True, eq=False)
 class Volume:
@@ -60,10 +79,16 @@ class Volume:
 
     voxels: np.ndarray
     grid: Grid
+    scanned: np.ndarray | None = None
+    """bool (z, y, x): voxels that were scanned; None: all. The others fill the box of a straightened scan."""
 
     def slices(self, part: slice) -> np.ndarray:
         """Some slices, for whoever does not need all at a time; those of packed scans are unpacked."""
         return self.voxels[part]
+
+    def scanned_slices(self, part: slice) -> np.ndarray | None:
+        """Which voxels of some slices were scanned; None: all."""
+        return None if self.scanned is None else self.scanned[part]
 
 
 @dataclass(frozen=True, eq=False)

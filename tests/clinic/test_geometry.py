@@ -7,7 +7,7 @@ import numpy as np
 import pydicom
 import pytest
 import SimpleITK as sitk
-from made_scans import CENTRES_MM, GEOMETRIES, LPS, WRITERS, ball_labels, centroid
+from made_scans import CENTRES_MM, GEOMETRIES, LPS, WRITERS, ball_labels, balls_on, centroid
 
 from continual_segment.clinic.formats import FORMATS, Labelled, write_format
 from continual_segment.clinic.jobs import Job
@@ -27,8 +27,9 @@ def results(tmp_path_factory):
         key = said_by(source)
         if key not in known:
             folder = tmp_path_factory.mktemp("results")
-            labels = ball_labels(source.volume.voxels, source.volume.grid, IDS)
-            labelled = Labelled(Job("case", folder, folder, alone=False), source, labels, nested=False)
+            labels = ball_labels(source.on_grid.voxels, source.grid, IDS)
+            on_slices = source.slices and balls_on(source.slices, IDS)
+            labelled = Labelled(Job("case", folder, folder, alone=False), source, labels, False, on_slices)
             for name in FORMATS:
                 write_format(name, folder, labelled)
             known[key] = {name: READERS[name](folder) for name in FORMATS}

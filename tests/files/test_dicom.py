@@ -16,6 +16,7 @@ from made_scans import (
     LPS,
     WRITERS,
     ball_labels,
+    balls_on,
     centroid,
     header,
     is_sheared,
@@ -30,7 +31,7 @@ from made_scans import (
 )
 
 from continual_segment.errors import ScanError
-from continual_segment.files import read_scan, read_source, stack
+from continual_segment.files import read_scan, read_source
 from continual_segment.files.dicom.planes import planes
 from continual_segment.organs import find_organ
 
@@ -76,29 +77,65 @@ def test_labels_go_back_to_tilted_slices_within_a_tenth_of_a_voxel(degrees, tmp_
     source = read_source(tmp_path)
     assert source.grid.spacing_mm[1:] == pytest.approx(made.pixel_mm)  # label maps have the scan's pixels
     assert read_scan(tmp_path).grid.same_place(source.grid)
-    found = planes(ball_labels(source.volume.voxels, source.volume.grid, IDS), source.series)
+    found = planes(balls_on(source.slices, IDS), source.series)
     slices = [plane for _, plane in sorted(zip(source.series.frames, found, strict=True), key=height)]
     for name, truth in CENTRES_MM.items():
         away_mm = centroid(np.stack(slices) == IDS[name], made.affine) - truth
         assert np.abs(np.linalg.inv(made.affine[:3, :3]) @ away_mm).max() < 0.1, name
 
 
+def is_within(grid, made):
+    """Of every voxel of a grid, whether its middle is within a slice of the scan."""
+    index = np.indices(grid.shape).reshape(3, -1)[::-1]
+    places = LPS @ grid.affine @ np.vstack([index, np.ones(index.shape[1])])
+    own = np.linalg.inv(made.affine) @ places
+    inside = (own[:3].T > -0.5) & (np.array(made.shape[::-1]) - 0.5 > own[:3].T)
+    return inside.all(axis=1).reshape(grid.shape)
+
+
 def height(pair):
     return pair[0].position_mm[2]
 
 
-def test_a_very_large_tilted_scan_is_cut_less_finely(monkeypatch, tmp_path):
-    monkeypatch.setattr(stack, "MOST_VOXELS", 26 * 60 * 50 * 3)
-    write_series(tmp_path, tilted(18.0))
+@pytest.mark.parametrize("made", [tilted(18.0), tilted(-5.0), tilted(18.0).without(9, 10)])
+def test_a_straightened_scan_knows_which_voxels_were_scanned(made, tmp_path):
+    write_series(tmp_path, made)
     source = read_source(tmp_path)
-    assert source.volume.grid.shape[1] == 3 * source.grid.shape[1]
-    assert_balls_lie_where_they_are(source)
+    np.testing.assert_array_equal(source.volume.scanned, is_within(source.volume.grid, made))
+    assert (source.volume.voxels[source.volume.scanned] > -1024).all()  # no tissue is mixed with padding
+    assert source.slices.shape == made.shape
+    np.testing.assert_allclose(
+        LPS @ source.slices.affine @ [49, 45, 0, 1], [*made.positions[0], 1], atol=1e-4
+    )
+
+
+def test_slices_moved_each_in_another_way_are_straightened_too(tmp_path):
+    paths = write_series(tmp_path)
+    for number, path in enumerate(paths):
+        data = read_header(path)
+        data.ImagePositionPatient[0] += 1.9 * (7 if number % 2 else 0)  # 7 columns
+        data.save_as(path)
+    source = read_source(tmp_path)
+    assert source.slices is None
+    assert source.volume.scanned.sum() == AXIAL.voxels.size
+    assert (source.volume.scanned.sum(axis=2)[::2] == 50).all()
+    assert source.volume.voxels.shape[2] == 57
+
+
+def test_a_tilted_scan_is_hardly_larger_than_a_straight_one(tmp_path):
+    made = tilted(18.0)
+    write_series(tmp_path, made)
+    source = read_source(tmp_path)
+    assert source.volume.voxels.shape == (26, 46 + 12, 50)  # 25 steps of 0.456 pixels
+    assert source.volume.grid.spacing_mm[1:] == pytest.approx(made.pixel_mm)
 
 
 def test_labels_of_a_sheared_nifti_go_back_to_its_own_grid(tmp_path):
     source = read_source(write_nifti(tmp_path / "a.nii", GEOMETRIES["tilted"]))
     assert source.grid.same_place(read_scan(tmp_path / "a.nii").grid)
     assert source.volume.grid.shape[1] > source.grid.shape[1]
+    np.testing.assert_array_equal(source.on_grid.voxels, read_scan(tmp_path / "a.nii").voxels)
+    np.testing.assert_array_equal(source.volume.scanned, is_within(source.volume.grid, GEOMETRIES["tilted"]))
 
 
 def test_a_missing_slice_is_interpolated_and_told(tmp_path):

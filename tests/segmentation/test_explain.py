@@ -15,6 +15,7 @@ from continual_segment.segmentation.explain import (
 )
 from continual_segment.segmentation.nested import Nesting
 from continual_segment.segmentation.rows import WHOLE
+from continual_segment.segmentation.sampling import Sampling
 from continual_segment.volume import Grid, LabelMap
 
 
@@ -77,6 +78,31 @@ def test_an_organ_that_reaches_the_last_slice_is_told():
     assert [face for face, organs in organs_at_faces(voxels).items() if 7 in organs] == ["top", "back"]
 
 
+def test_edges_are_those_of_the_voxels_that_were_scanned():
+    scanned = np.zeros((3, 6, 5), bool)
+    for z in range(3):
+        scanned[z, z : z + 4] = True
+    voxels = np.zeros(scanned.shape, np.uint16)
+    voxels[1, 2, 2] = 7
+    voxels[1, 1, 1] = 8
+    voxels[1, 4, 1] = 9
+    voxels[2, 3, 4] = 10
+    faces = organs_at_faces(voxels, scanned)
+    touched = {organ: [face for face, organs in faces.items() if organ in organs] for organ in (7, 8, 9, 10)}
+    assert touched == {7: [], 8: ["back"], 9: ["front"], 10: ["top", "right"]}
+
+
+def test_voxels_that_were_not_scanned_count_for_no_organ():
+    organ = np.array([[[5, 5, 5, 0]]], np.uint16)
+    found = MergedScan((1, 4), 2, np.array([[[True, False, True, True]]]))
+    decision = Decision(
+        torch.tensor(organ), torch.tensor([[[1.0, 0.2, 0.5, 0.0]]]), torch.tensor([[[0, 0, 1, -1]]])
+    )
+    found.put(WHOLE, organ, decision, torch.tensor([[[False, True, False, False]]]))
+    assert (found.score[5], found.contested[5], found.won[:, 5].tolist()) == (1.5, 0, [0, 1, 1])
+    assert found.organ[:].tolist() == [[[5, 0, 5, 0]]]
+
+
 def test_a_toss_up_has_one_bit_and_certainty_none():
     assert binary_entropy_bits(np.array([0.5, 0.0, 1.0])) == pytest.approx([1, 0, 0], abs=1e-4)
 
@@ -84,7 +110,8 @@ def test_a_toss_up_has_one_bit_and_certainty_none():
 def test_every_labelled_voxel_has_a_pack_also_on_a_finer_grid():
     found = merged(np.array([[[5, 6]]]), [0, 1], [1.0, 1.0], [False, False])
     fine = LabelMap(np.array([[[5, 5, 5, 6, 0]]], np.uint16), Grid((1, 1, 5), np.eye(4)), {5: "a", 6: "b"})
-    assert packs_on_grid(found, fine, {1: "x", 2: "y"}).voxels.ravel().tolist() == [1, 1, 1, 2, 0]
+    sampling = Sampling((1, 1, 2), (1, 1, 5), (1, 1, 5))
+    assert packs_on_grid(found, fine, {1: "x", 2: "y"}, sampling).voxels.ravel().tolist() == [1, 1, 1, 2, 0]
 
 
 def test_sums_of_several_slabs_add_up_and_nothing_is_beside_the_box():

@@ -12,8 +12,10 @@ from continual_segment.segmentation import slabs
 from continual_segment.segmentation.answers import Surroundings, Voice
 from continual_segment.segmentation.blend import Said
 from continual_segment.segmentation.merge import RULES, highest_probability
-from continual_segment.segmentation.scan_grid import Axis, LabelsOnScan
+from continual_segment.segmentation.sampling import Axis, Sampling
+from continual_segment.segmentation.scan_grid import LabelsOnScan
 from continual_segment.segmentation.slabs import PackDecoder, Slab
+from continual_segment.volume import Grid, Volume
 
 NETWORK = NetworkConfig((4, 8), ((3, 3, 3),) * 2, ((1, 1, 1), (2, 2, 2)))
 CPU = torch.device("cpu")
@@ -43,7 +45,8 @@ def make_values(packs, shape):
 def in_slabs(packs, values, shares, shape, heights, rule=highest_probability, scores=False, around=None):
     """Labels on a grid, from slabs of these heights."""
     depth = values[0].shape[1]
-    found = LabelsOnScan(rule, values[0].shape[1:], shape, EVERYTHING, scores)
+    sampling = shape if isinstance(shape, Sampling) else Sampling(values[0].shape[1:], shape, shape)
+    found = LabelsOnScan(rule, sampling, EVERYTHING, scores)
     start = 0
     while start < depth:
         stop = min(depth, start + heights[start % len(heights)])
@@ -132,7 +135,7 @@ def test_organs_not_asked_for_are_background():
     wanted[1] = 1
     said = [Said(value, None) for value in values]
     slab = Slab(slice(0, 10), packs, said, Surroundings())
-    some = LabelsOnScan(highest_probability, (10, 10, 10), (25, 25, 25), wanted)
+    some = LabelsOnScan(highest_probability, Sampling((10, 10, 10), (25,) * 3, (25,) * 3), wanted)
     with torch.no_grad():
         some.put(slab, slab.decide([highest_probability])[0][0])
     np.testing.assert_array_equal(some.organ, np.where(everything.organ == 1, 1, 0))
@@ -186,7 +189,8 @@ def test_a_box_of_the_slices_gives_the_labels_and_scores_that_it_has_in_the_whol
     shape, box = (4, 17, 23), (slice(3, 14), slice(5, 17))
     found = []
     for part in ((slice(None), slice(None)), box):
-        labels = LabelsOnScan(highest_probability, (4, 16, 20), shape, EVERYTHING, True, part)
+        sampling = Sampling((4, 16, 20), shape, shape)
+        labels = LabelsOnScan(highest_probability, sampling, EVERYTHING, True, part)
         said = [Said(value[:, :, *part].clone(), None) for value in values]
         slab = Slab(slice(0, 4), packs, said, Surroundings())
         labels.put(slab, slab.decide([highest_probability])[0][0])
@@ -196,3 +200,43 @@ def test_a_box_of_the_slices_gives_the_labels_and_scores_that_it_has_in_the_whol
     np.testing.assert_array_equal(boxed.organ[inside], whole.organ[inside])
     np.testing.assert_allclose(boxed.score[inside], whole.score[inside], atol=1e-3)
     assert not boxed.organ[:, :2].any()
+
+
+def test_labels_on_shifted_slices_are_those_at_their_pixels():
+    """A quarter of a pixel and a whole one per slice: every other pixel of a grid twice as fine."""
+    packs = make_packs()
+    torch.manual_seed(1)
+    values = make_values(packs, (6, 10, 10))
+    fine = in_slabs(packs, values, [None, None], (6, 40, 40), [4], scores=True)
+    shifts = np.array([[0.25 + z, 2.25] for z in range(6)])
+    sampling = Sampling((6, 10, 10), (6, 20, 20), (6, 12, 14), shifts)
+    found = in_slabs(packs, values, [None, None], sampling, [4], scores=True)
+    for z in range(6):
+        own = np.s_[z, 1 + 2 * z : 1 + 2 * z + 24 : 2, 5 : 5 + 28 : 2]
+        np.testing.assert_array_equal(found.organ[z], fine.organ[own])
+        np.testing.assert_allclose(found.score[z], fine.score[own], atol=1e-3)
+    assert len(np.unique(found.organ)) > 2
+
+
+def test_voxels_that_were_not_scanned_are_background_and_not_asked_for():
+    packs = make_packs()
+    torch.manual_seed(1)
+    values = make_values(packs, (6, 10, 10))
+    grid = Grid((6, 20, 20), np.eye(4))
+    scanned = np.zeros(grid.shape, bool)
+    for z in range(6):
+        scanned[z, z : z + 12] = True
+    asked = []
+
+    def merge(answers, around):
+        asked.append(answers[0].weight.numel() if answers[0].weight.shape[1:] == (1, 1) else 0)
+        return highest_probability(answers, around)
+
+    whole = in_slabs(packs, values, [None, None], grid.shape, [4], merge, scores=True)
+    of_whole = sum(asked)
+    scan = Volume(np.zeros(grid.shape, np.int16), grid, scanned)
+    sampling = Sampling.of(scan, (6, 10, 10), grid)
+    found = in_slabs(packs, values, [None, None], sampling, [4], merge, scores=True)
+    np.testing.assert_array_equal(found.organ, np.where(scanned, whole.organ, 0))
+    np.testing.assert_array_equal(found.score, np.where(scanned, whole.score, 0))
+    assert sum(asked) - of_whole < 0.8 * of_whole

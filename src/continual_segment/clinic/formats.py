@@ -16,7 +16,7 @@ import numpy as np
 from continual_segment import __version__
 from continual_segment.clinic.jobs import Job
 from continual_segment.errors import ConfigError, ModelError
-from continual_segment.files import Source, labels_on, write_labels, write_segments
+from continual_segment.files import Source, write_labels, write_segments
 from continual_segment.files.dicom.derive import derived_series, write_series
 from continual_segment.files.dicom.planes import missing_uids
 from continual_segment.files.dicom.rtstruct import write_contours
@@ -38,13 +38,10 @@ class Labelled:
     job: Job
     source: Source
     labels: LabelMap
-    """On the grid of the volume that was segmented."""
+    """On the scan's own grid, one number per voxel."""
     nested: bool
-
-    @cached_property
-    def drawn(self) -> LabelMap:
-        """On the scan's own grid, one number per voxel."""
-        return labels_on(self.labels, self.source.grid)
+    on_slices: LabelMap | None = None
+    """The same on the scan's slices as they were scanned, where these had to be moved."""
 
     def layers(self, labels: LabelMap) -> list[LabelMap]:
         """Organs and their parts apart, where they share voxels; only names of organs that can be there."""
@@ -69,11 +66,16 @@ class Labelled:
         """The DICOM slices that results refer to."""
         return self.own_series or derived_series(self.job.case, self.source.on_grid)
 
+    @property
+    def series_layers(self) -> list[LabelMap]:
+        """Layers on the slices that results refer to, as near to them as there are labels."""
+        return self.layers((self.own_series and self.on_slices) or self.labels)
+
 
 def write_format(name: str, stage: Path, labelled: Labelled) -> None:
     """Write one format into a folder."""
     format_ = FORMATS[name]
-    if name.startswith(("dicom", "rt")) and labelled.own_series is None:
+    if format_.on_slices and labelled.own_series is None:
         ct = stage / f"{labelled.job.case}_ct"
         if not ct.exists():
             write_series(ct, labelled.series, labelled.source.on_grid)
@@ -102,23 +104,25 @@ class Format:
     ending: str
     """Of its file; empty for a folder of files."""
     write: Callable[[Path, Labelled], None]
+    on_slices: bool = False
+    """Whether labels lie on DICOM slices."""
 
 
 def _nifti(path: Path, labelled: Labelled) -> None:
-    write_labels(path, labelled.drawn)
+    write_labels(path, labelled.labels)
 
 
 def _organs(folder: Path, labelled: Labelled) -> None:
     """One mask per organ, as TotalSegmentator writes them: an organ that was not found is an empty one."""
-    divided = labelled.layers(labelled.drawn)
+    divided = labelled.layers(labelled.labels)
     for label, name in labelled.labels.names.items():
         check_file_name(name, "The organ", ModelError)  # a pack may come from a stranger
         mask = np.any([layer.voxels == label for layer in divided], axis=0).astype(np.uint8)
-        write_labels(folder / f"{name}.nii.gz", LabelMap(mask, labelled.drawn.grid, {1: name}))
+        write_labels(folder / f"{name}.nii.gz", LabelMap(mask, labelled.labels.grid, {1: name}))
 
 
 def _seg_nrrd(path: Path, labelled: Labelled) -> None:
-    write_segments(path, [_found_only(layer) for layer in labelled.layers(labelled.drawn)])
+    write_segments(path, [_found_only(layer) for layer in labelled.layers(labelled.labels)])
 
 
 def _found_only(labels: LabelMap) -> LabelMap:
@@ -127,13 +131,12 @@ def _found_only(labels: LabelMap) -> LabelMap:
 
 
 def _dicom_seg(path: Path, labelled: Labelled, label_map: bool = False) -> None:
-    divided = labelled.layers(labelled.labels)
-    if not write_segmentation(path, divided, labelled.series, __version__, label_map):
+    if not write_segmentation(path, labelled.series_layers, labelled.series, __version__, label_map):
         log.warning("%s: no organ was found; no DICOM SEG was written.", labelled.job.case)
 
 
 def _rtstruct(path: Path, labelled: Labelled) -> None:
-    if not write_contours(path, labelled.layers(labelled.labels), labelled.series, __version__):
+    if not write_contours(path, labelled.series_layers, labelled.series, __version__):
         log.warning("%s: no organ was found; no RTSTRUCT was written.", labelled.job.case)
 
 
@@ -141,7 +144,7 @@ FORMATS = {
     "nifti": Format(".nii.gz", _nifti),
     "organs": Format("", _organs),
     "seg.nrrd": Format(".seg.nrrd", _seg_nrrd),
-    "dicom_seg": Format(".seg.dcm", _dicom_seg),
-    "dicom_labelmap": Format(".labelmap.dcm", partial(_dicom_seg, label_map=True)),
-    "rtstruct": Format(".rtstruct.dcm", _rtstruct),
+    "dicom_seg": Format(".seg.dcm", _dicom_seg, True),
+    "dicom_labelmap": Format(".labelmap.dcm", partial(_dicom_seg, label_map=True), True),
+    "rtstruct": Format(".rtstruct.dcm", _rtstruct, True),
 }

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from continual_segment.clinic.formats import Labelled, canonical_format, write_format
+from continual_segment.clinic.formats import FORMATS, Labelled, canonical_format, write_format
 from continual_segment.clinic.jobs import Job
 from continual_segment.clinic.manifest import FOLDER, manifest_of
 from continual_segment.clinic.preview import preview
@@ -16,8 +16,8 @@ from continual_segment.clinic.read import Case
 from continual_segment.clinic.statistics import as_csv, organ_statistics
 from continual_segment.errors import ConfigError
 from continual_segment.files import (
+    Source,
     labels_on,
-    voxels_on,
     write_bytes,
     write_json,
     write_labels,
@@ -60,6 +60,11 @@ class OutputConfig:
         if not 1 <= self.part[0] <= self.part[1]:
             raise ConfigError(f"--part is I/N with I from 1 to N, not {self.part[0]}/{self.part[1]}.")
 
+    def grids(self, source: Source) -> list[Grid]:
+        """Where labels are needed: the scan's own grid first, then its slices as they were scanned."""
+        on_slices = source.slices is not None and any(FORMATS[name].on_slices for name in self.formats)
+        return [source.grid, source.slices] if on_slices and source.slices else [source.grid]
+
     def for_manifest(self) -> dict[str, Any]:
         """What decides the files of a case."""
         return {name: value for name, value in asdict(self).items() if name not in ("part", "again")}
@@ -79,35 +84,38 @@ class Result:
     """That segmenting took."""
     computed: Mapping[str, str] = field(default_factory=dict)
     """By which device and backend."""
+    on_slices: LabelMap | None = None
+    """The labels on the slices as they were scanned, where those were moved and are written to."""
 
 
 def write_result(result: Result, config: OutputConfig, request: Mapping[str, Any]) -> None:
     """Everything that was asked for; nothing where something goes wrong."""
     started = time.perf_counter()
     case = result.case
-    job, volume = case.job, case.source.volume
-    labelled = Labelled(job, case.source, result.labels, result.nested)
+    job, source, labels, explained = case.job, case.source, result.labels, result.explained
+    labelled = Labelled(job, source, labels, result.nested, result.on_slices)
     with staged(job.folder) as stage:
         for name in config.formats:
             write_format(name, stage, labelled)
         if (config.scores or config.explain) and result.scores is not None:
-            write_scores(job.beside(stage, "scores"), result.scores, case.source.grid)
-        if config.explain and result.explained is not None:
-            write_reasons(job, stage, labelled.drawn, result.explained)
-        if config.statistics and result.explained is not None:
-            rows = organ_statistics(volume, labelled.layers(result.labels), result.explained.quality)
+            write_scan(job.beside(stage, "scores"), result.scores)
+        if config.explain and explained is not None:
+            write_reasons(job, stage, explained)
+        if config.statistics and explained is not None:
+            rows = organ_statistics(source.on_grid, labelled.layers(labels), explained.quality)
             write_json(
                 job.beside(stage, "statistics", ".json"), {row.pop("organ"): row for row in _copies(rows)}
             )
             write_text(job.beside(stage, "statistics", ".csv"), as_csv(rows))
         if config.preview:
-            write_bytes(job.beside(stage, "preview", ".png"), preview(volume, result.labels))
+            upright = labels_on(labels, source.volume.grid)
+            write_bytes(job.beside(stage, "preview", ".png"), preview(source.volume, upright))
         seconds = {
             "reading": case.seconds,
             "segmenting": result.seconds,
             "writing": time.perf_counter() - started,
         }
-        manifest = manifest_of(dict(request), job, case.source, case.sanity, seconds)
+        manifest = manifest_of(dict(request), job, source, case.sanity, seconds)
         files = sorted(str(path.relative_to(stage)) for path in stage.rglob("*") if path.is_file())
         write_json(
             job.beside(stage, FOLDER, ".json"), manifest | {"computed": dict(result.computed), "files": files}
@@ -118,13 +126,9 @@ def _copies(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [dict(row) for row in rows]
 
 
-def write_scores(path: Path, scores: Volume, grid: Grid) -> None:
-    write_scan(path, Volume(voxels_on(scores.voxels, scores.grid, grid), grid))
-
-
-def write_reasons(job: Job, stage: Path, drawn: LabelMap, explained: Explained) -> None:
-    write_labels(job.beside(stage, "packs"), labels_on(explained.packs, drawn.grid))
+def write_reasons(job: Job, stage: Path, explained: Explained) -> None:
+    write_labels(job.beside(stage, "packs"), explained.packs)
     write_json(job.beside(stage, "quality", ".json"), explained.as_data())
-    divided = layers(drawn)
+    divided = layers(explained.labels)
     for number, layer in enumerate(divided if len(divided) > 1 else []):
         write_labels(job.beside(stage, "layers", f"_{number}.nii.gz"), layer)

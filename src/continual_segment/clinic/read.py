@@ -26,5 +26,6 @@ def read_case(job: Job, series: str | None, force: bool) -> Case:
     started = time.perf_counter()
     source = read_source(job.source, series, force)
     sanity = check_scan(str(job.source), source, force)
-    packed = replace(source, volume=PackedVolume.of(source.volume))  # until its results are written
-    return Case(job, packed, sanity, time.perf_counter() - started)
+    original = source.original and PackedVolume.of(source.original)
+    packed = replace(source, volume=PackedVolume.of(source.volume), original=original)
+    return Case(job, packed, sanity, time.perf_counter() - started)  # packed until its results are written

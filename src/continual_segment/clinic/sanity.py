@@ -58,15 +58,16 @@ def look_at(source: Source) -> Sanity:
 
 
 def _facts(source: Source) -> dict[str, Any]:
-    grid = source.grid  # the volume's own may be cut finer
-    every = max(1, source.volume.voxels.size // MOST_VOXELS_LOOKED_AT)
-    voxels = source.volume.voxels.reshape(-1)[::every]
+    grid, measured = source.grid, source.on_grid
+    values = measured.voxels if measured.scanned is None else measured.voxels[measured.scanned]
+    every = max(1, values.size // MOST_VOXELS_LOOKED_AT)
+    voxels = values.reshape(-1)[::every]
     dark = voxels[voxels < DARK_HU]
     soft = voxels[(voxels > SOFT_TISSUE_HU[0]) & (voxels < SOFT_TISSUE_HU[1])]
     return {
         "modality": source.modality,
-        "lowest_hu": float(source.volume.voxels.min()),
-        "highest_hu": float(source.volume.voxels.max()),
+        "lowest_hu": float(values.min()),
+        "highest_hu": float(values.max()),
         "dark_share": round(dark.size / voxels.size, 4),
         "air_peak_hu": _peak(dark),
         "soft_tissue_share": round(soft.size / voxels.size, 4),

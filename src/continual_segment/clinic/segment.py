@@ -146,14 +146,18 @@ def segment_case(
         log.warning("%s: %s", case.job.case, sentence)
     volume, title = case.source.volume, case.job.case
     known = Known(regressor.regions(volume).body_part) if regressor else None
-    scores, explained = None, None
-    if outputs.explain or outputs.statistics:
-        explained = segmenter.explained(volume, title, known)
-        labels, scores = explained.labels, explained.scores
-    elif outputs.scores:
-        labels, scores = segmenter(volume, title, known)
-    else:
-        labels = segmenter.labels(volume, title, known)
+    reasons = outputs.explain or outputs.statistics
+    grids = outputs.grids(case.source)
+    found = segmenter.on_grids(volume, grids, title, known, outputs.scores, reasons)
     seconds = time.perf_counter() - started
-    config = segmenter.config
-    return Result(case, labels, scores, explained, config.nested, seconds, how_computed(config))
+    labels, *on_slices = found.labels
+    return Result(
+        case,
+        labels,
+        found.scores,
+        found.explained,
+        segmenter.config.nested,
+        seconds,
+        how_computed(segmenter.config),
+        *on_slices,
+    )

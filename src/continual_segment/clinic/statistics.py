@@ -42,7 +42,7 @@ def organ_statistics(
         count, mean, deviation = _moments(scan, layer)
         for label, name in layer.names.items():
             numbers = {
-                "volume_ml": round(count[label] * float(np.prod(scan.grid.spacing_mm)) / 1000, 3),
+                "volume_ml": round(count[label] * scan.grid.voxel_ml, 3),
                 "mean_hu": round(mean[label], 2) if count[label] else None,
                 "deviation_hu": round(deviation[label], 2) if count[label] else None,
             }

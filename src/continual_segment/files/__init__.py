@@ -25,7 +25,6 @@ from continual_segment.files.source import (
     labels_on,
     source_of_series,
     source_of_volume,
-    voxels_on,
 )
 from continual_segment.volume import LabelMap, Volume
 
@@ -52,7 +51,6 @@ __all__ = [
     "read_scan",
     "read_source",
     "study_of",
-    "voxels_on",
     "write_bytes",
     "write_json",
     "write_labels",

@@ -2,8 +2,8 @@
 
 `read_scan` gives a volume and is enough for training data, which is checked elsewhere. Results for a hospital
 need more: the slices that a DICOM segmentation refers to, the modality, and a word on everything that was
-changed. A gantry tilt that a converter left in a NIfTI header as a shear is taken out here, too; labels go
-back to the scan's own grid with `labels_on`.
+changed. A gantry tilt that a converter left in a NIfTI header as a shear is taken out here, too. `grid` and
+`slices` are where labels are asked for then: on voxels that were scanned.
 """
 
 from __future__ import annotations
@@ -29,19 +29,24 @@ class Source:
     """A scan ready to be segmented, and all that results need to know of it."""
 
     volume: Volume
+    """Upright; knows which of its voxels were scanned."""
     grid: Grid
-    """Where label maps are to lie; the volume's own unless that had to be straightened."""
+    """Where label maps are to lie: the volume's own, or that of the file it was straightened from."""
     modality: str = ""
     """As DICOM names it; empty where the file does not say."""
     notes: tuple[str, ...] = ()
     """What was changed on the way, in sentences."""
     series: Series | None = None
     """The DICOM slices it was made of."""
+    slices: Grid | None = None
+    """Where these slices were scanned, if they had to be moved; labels for DICOM results lie there."""
+    original: Volume | None = None
+    """The scan on `grid`, where that is not the volume's own."""
 
     @property
     def on_grid(self) -> Volume:
         """The scan where label maps are to lie."""
-        return Volume(voxels_on(self.volume.voxels, self.volume.grid, self.grid), self.grid)
+        return self.original or self.volume
 
 
 def source_of_series(path: Path, wanted: str | None = None, force: bool = False) -> Source:
@@ -51,15 +56,15 @@ def source_of_series(path: Path, wanted: str | None = None, force: bool = False)
     rescale = text(scan.series.frames[0].header, "RescaleType")
     if rescale and rescale not in ("HU", "US"):
         modality = f"{modality} in {rescale}"
-    return Source(volume, scan.grid, modality, (*scan.notes, *notes), scan.series)
+    return Source(volume, volume.grid, modality, (*scan.notes, *notes), scan.series, scan.slices)
 
 
 def source_of_volume(path: Path, volume: Volume) -> Source:
     """From a file that holds a whole volume."""
-    grid = volume.grid
     volume, padded = without_padding(volume)
-    volume, sheared = without_shear(path, volume)
-    return Source(volume, grid, notes=(*padded, *sheared))
+    upright, sheared = without_shear(path, volume)
+    original = None if upright is volume else volume
+    return Source(upright, volume.grid, notes=(*padded, *sheared), original=original)
 
 
 def without_padding(volume: Volume) -> tuple[Volume, tuple[str, ...]]:
@@ -87,7 +92,7 @@ def without_shear(path: Path, volume: Volume) -> tuple[Volume, tuple[str, ...]]:
     positions = (volume.grid.affine @ _first_voxels(volume.grid.shape[0]))[:3].T
     stack, notes = without_tilt(Stack(volume.voxels, positions, x, y, (spacing[1], spacing[2])))
     grid = Grid(stack.voxels.shape, stack.affine(), volume.grid.orientation)
-    return Volume(stack.voxels, grid), notes
+    return Volume(stack.voxels, grid, stack.scanned), notes
 
 
 def _first_voxels(slices: int) -> np.ndarray:
@@ -96,13 +101,9 @@ def _first_voxels(slices: int) -> np.ndarray:
 
 def labels_on(labels: LabelMap, grid: Grid) -> LabelMap:
     """The label map on another grid: every voxel takes the label at its middle, 0 outside."""
-    return LabelMap(voxels_on(labels.voxels, labels.grid, grid), grid, labels.names)
-
-
-def voxels_on(voxels: np.ndarray, grid: Grid, target: Grid) -> np.ndarray:
-    """For every voxel of the target grid the value at its middle, 0 outside."""
-    if grid.same_place(target):
-        return voxels
-    x, y, z, corner = target.affine[:3].T
-    planes = (plane_of(voxels, grid, corner + k * z, x, y, target.shape[1:]) for k in range(target.shape[0]))
-    return np.stack(list(planes))
+    if labels.grid.same_place(grid):
+        return labels
+    x, y, z, corner = grid.affine[:3].T
+    corners = (corner + index * z for index in range(grid.shape[0]))
+    planes = [plane_of(labels.voxels, labels.grid, each, x, y, grid.shape[1:]) for each in corners]
+    return LabelMap(np.stack(planes), grid, labels.names)

@@ -3,7 +3,8 @@
 Scanners tilt their gantry, leave gaps and lose slices; a reader that trusts the first two positions then puts
 organs centimetres off without a word. Here every slice keeps its own place: slices of a tilted gantry are
 moved within their plane until they lie above each other, uneven ones are interpolated along the normal, and
-what would have to be made up over too long a way is refused with the numbers.
+what would have to be made up over too long a way is refused with the numbers. Moved slices do not fill the
+box: which of its voxels were scanned is part of the result.
 
 In:  slices (slice, row, column) with the millimetres of each one's first voxel
 Out: voxels of one even box, its affine, and a sentence for everything that was changed
@@ -26,12 +27,6 @@ LARGEST_GAP_MM = 15.0
 MOST_MISSING = 3
 """In one place; more are not made up."""
 SAME_PLACE_MM = 0.01
-FINER = (5, 3, 1)
-"""Parts that pixels of tilted slices are cut into, across the tilt. Labels go back to the slices as whole
-voxels: with pixels as they were, all of a slice would be off by up to half a pixel, now by a tenth. Odd, so
-that the middle part lies where the pixel does."""
-MOST_VOXELS = 2**28
-"""Of the box that comes of it; where it would have more, pixels are cut into fewer parts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +43,8 @@ class Stack:
     """Unit vector in which the row index grows."""
     pixel_mm: tuple[float, float]
     """Distance of neighbouring rows, of neighbouring columns."""
-    finer: tuple[int, int] = (1, 1)
-    """Rows, columns that one of the scan's was cut into."""
+    scanned: np.ndarray | None = None
+    """bool, like the voxels: those that a slice covers; None: all"""
 
     @property
     def normal(self) -> np.ndarray:
@@ -62,17 +57,27 @@ class Stack:
     def sorted(self) -> Stack:
         """Slices in the order of their height."""
         order = np.argsort(self.heights_mm, kind="stable")
+        if (np.diff(order) == 1).all():
+            return self
         return replace(self, voxels=self.voxels[order], positions_mm=self.positions_mm[order])
 
-    def affine(self) -> np.ndarray:
-        """Index (column, row, slice) -> millimetres, of a stack that is even."""
+    def affine(self, slices: int | None = None) -> np.ndarray:
+        """Index (column, row, slice) -> millimetres, of so many even slices from the first to the last."""
         last, first = self.positions_mm[-1], self.positions_mm[0]
         affine = np.eye(4)
         affine[:3, 0] = self.along_row * self.pixel_mm[1]
         affine[:3, 1] = self.along_column * self.pixel_mm[0]
-        affine[:3, 2] = (last - first) / (len(self.positions_mm) - 1)
+        affine[:3, 2] = (last - first) / ((slices or len(self.positions_mm)) - 1)
         affine[:3, 3] = first
         return affine
+
+    @property
+    def is_straight(self) -> bool:
+        """Whether the first voxels of all slices lie on one line."""
+        heights, away = self.heights_mm, self.positions_mm - self.positions_mm[0]
+        share = (heights - heights[0]) / (heights[-1] - heights[0])
+        off = away - share[:, None] * away[-1]
+        return bool(np.linalg.norm(off, axis=1).max() <= SHIFT_ALLOWED * min(self.pixel_mm))
 
 
 def straighten(stack: Stack, name: str, force: bool = False) -> tuple[Stack, tuple[str, ...]]:
@@ -111,36 +116,30 @@ def without_tilt(stack: Stack) -> tuple[Stack, tuple[str, ...]]:
         return stack, ()
     first = np.floor(moved.min(axis=0))
     shape = np.add(stack.voxels.shape[1:], np.ceil(moved.max(axis=0) - first).astype(int))
-    finer = _finer(moved, len(moved) * int(shape.prod()))
-    first = first - (finer - 1) / (2 * finer)  # from the middle of a pixel to that of its first part
-    voxels = np.empty((len(moved), *(shape * finer)), stack.voxels.dtype)
-    for canvas, piece, move in zip(voxels, stack.voxels, moved, strict=True):
-        canvas[:] = _like(_moved(piece, first - move, finer, canvas.shape), voxels)
+    voxels = np.full((len(moved), *shape), AIR_HU, stack.voxels.dtype)
+    scanned = np.zeros(voxels.shape, bool)
+    for index, (piece, start) in enumerate(zip(stack.voxels, moved - first, strict=True)):
+        own = _covered(start, piece.shape)
+        scanned[index][own] = True
+        voxels[index][own] = _like(_moved(piece, start, own), voxels)
     heights = stack.heights_mm - stack.heights_mm[0]
     across = first * stack.pixel_mm
     corner = stack.positions_mm[0] + across[0] * stack.along_column + across[1] * stack.along_row
-    upright = replace(
-        stack,
-        voxels=voxels,
-        positions_mm=corner + heights[:, None] * stack.normal,
-        pixel_mm=(stack.pixel_mm[0] / finer[0], stack.pixel_mm[1] / finer[1]),
-        finer=(int(finer[0]), int(finer[1])),
-    )
+    positions = corner + heights[:, None] * stack.normal
+    upright = replace(stack, voxels=voxels, positions_mm=positions, scanned=scanned)
     return upright, (_tilt_sentence(away, heights[-1], stack.normal),)
 
 
-def _finer(moved: np.ndarray, pixels: int) -> np.ndarray:
-    """How many rows, columns become of one: several where slices move across them."""
-    moves = np.abs(moved).max(axis=0) > SHIFT_ALLOWED
-    parts = (np.where(moves, each, 1) for each in FINER)
-    return next(each for each in parts if pixels * each.prod() <= MOST_VOXELS or each.max() == 1)
+def _covered(start: np.ndarray, shape: tuple[int, ...]) -> tuple[slice, ...]:
+    """Pixels whose middle is within a slice of this shape that starts there."""
+    firsts = np.ceil(start - 0.5).astype(int)
+    return tuple(slice(first, first + length) for first, length in zip(firsts.tolist(), shape, strict=True))
 
 
-def _moved(piece: np.ndarray, start: np.ndarray, finer: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """A slice from another first pixel on, linearly interpolated in finer steps; air around it."""
-    return ndimage.affine_transform(
-        piece.astype(np.float32), 1 / finer, start, shape, order=1, mode="grid-constant", cval=AIR_HU
-    )
+def _moved(piece: np.ndarray, start: np.ndarray, own: tuple[slice, ...]) -> np.ndarray:
+    """The values of a slice that starts at `start`, interpolated linearly at these pixels."""
+    offset = [part.start - first for part, first in zip(own, start.tolist(), strict=True)]
+    return ndimage.affine_transform(piece.astype(np.float32), np.ones(2), offset, order=1, mode="nearest")
 
 
 def _tilt_sentence(away: np.ndarray, height: float, normal: np.ndarray) -> str:
@@ -161,14 +160,24 @@ def without_gaps(stack: Stack) -> tuple[Stack, tuple[str, ...]]:
     share = (even - heights[above - 1]) / (heights[above] - heights[above - 1])
     voxels = np.empty((count, *stack.voxels.shape[1:]), stack.voxels.dtype)
     for target, index, part in zip(voxels, above, share.astype(np.float32), strict=True):
-        target[:] = _like((1 - part) * stack.voxels[index - 1] + part * stack.voxels[index], voxels)
+        mixed = (1 - part) * _filled(stack, index - 1, index) + part * _filled(stack, index, index - 1)
+        target[:] = _like(mixed, voxels)
+    nearest = above - (share < 0.5)
+    scanned = None if stack.scanned is None else stack.scanned[nearest]
     positions = stack.positions_mm[0] + (even - even[0])[:, None] * stack.normal
     steps = np.diff(heights)
     sentence = (
         f"Slices lie {steps.min():.2f} to {steps.max():.2f} mm apart; {len(heights)} were interpolated to "
         f"{count} at {even[1] - even[0]:.2f} mm."
     )
-    return replace(stack, voxels=voxels, positions_mm=positions), (sentence,)
+    return replace(stack, voxels=voxels, positions_mm=positions, scanned=scanned), (sentence,)
+
+
+def _filled(stack: Stack, index: int, other: int) -> np.ndarray:
+    """A slice, and where that was not scanned another one: tissue is not mixed with padding."""
+    if stack.scanned is None:
+        return stack.voxels[index]
+    return np.where(stack.scanned[index], stack.voxels[index], stack.voxels[other])
 
 
 def _like(values: np.ndarray, original: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from continual_segment.packed import PackedVoxels
 from continual_segment.segmentation.answers import Answer, Decision
 from continual_segment.segmentation.nested import Nesting
 from continual_segment.segmentation.rows import Box
+from continual_segment.segmentation.sampling import Sampling
 from continual_segment.volume import LabelMap, Volume
 
 FACES = (("bottom", "top"), ("back", "front"), ("left", "right"))
@@ -24,8 +25,12 @@ FACES = (("bottom", "top"), ("back", "front"), ("left", "right"))
 class MergedScan:
     """What one rule says about a prepared scan, and whose word that is: slices at rest, sums per organ."""
 
-    def __init__(self, plane_shape: tuple[int, int], packs: int) -> None:
-        """`plane_shape` is that of a slice (y, x), `packs` their number."""
+    def __init__(self, plane_shape: tuple[int, int], packs: int, scanned: np.ndarray | None = None) -> None:
+        """`plane_shape` is that of a slice (y, x), `packs` their number.
+
+        Voxels that were not `scanned` (z, y, x) count as background.
+        """
+        self.scanned = scanned
         self.organ = PackedVoxels(plane_shape, np.uint16)
         self.pack = PackedVoxels(plane_shape, np.uint8)
         """Number of the winning pack, 1 for the first; 0 on background."""
@@ -38,6 +43,9 @@ class MergedScan:
     def put(self, box: Box, organ: np.ndarray, decision: Decision, contested: Tensor) -> None:
         """Take the next slices in `box`; `organ` is what winners are called, 0 for those not asked for."""
         pack = (decision.pack + 1).cpu().numpy()
+        if self.scanned is not None:
+            first = len(self.organ)
+            organ = organ * self.scanned[first : first + len(organ), *box]
         for at_rest, found in ((self.organ, organ), (self.pack, pack)):
             for plane in found:
                 at_rest.append(plane, box)
@@ -103,12 +111,12 @@ def disagreement(answers: Sequence[Answer], decision: Decision, nesting: Nesting
 
 
 def measure_quality(
-    found: MergedScan, labels: LabelMap, pack_names: Mapping[int, str]
+    found: MergedScan, labels: LabelMap, pack_names: Mapping[int, str], scanned: np.ndarray | None = None
 ) -> tuple[OrganQuality, ...]:
     """Every organ in a label map; `found` is what it was made of, on the prepared grid."""
     voxels = np.bincount(labels.voxels.ravel())
-    voxel_ml = float(np.prod(labels.grid.spacing_mm)) / 1000
-    edges = organs_at_faces(labels.voxels)
+    voxel_ml = labels.grid.voxel_ml
+    edges = organs_at_faces(labels.voxels, scanned)
     qualities = []
     for organ in np.flatnonzero(voxels[1:]) + 1:
         won = found.won[:, organ]
@@ -136,20 +144,32 @@ def binary_entropy_bits(probability: np.ndarray) -> np.ndarray:
     return -(p * np.log2(p) + (1 - p) * np.log2(1 - p))
 
 
-def organs_at_faces(voxels: np.ndarray) -> dict[str, set[int]]:
-    """By the faces of a scan, the organs that reach them."""
+def organs_at_faces(voxels: np.ndarray, scanned: np.ndarray | None = None) -> dict[str, set[int]]:
+    """By the faces of a scan, the organs that reach them; where only some voxels were `scanned`, theirs."""
     return {
-        name: set(np.unique(voxels.take(at, axis=axis)).tolist())
+        name: set(np.unique(voxels[_face(scanned, axis, at)]).tolist())
         for axis, names in enumerate(FACES)
         for name, at in zip(names, (0, -1), strict=True)
     }
 
 
-def packs_on_grid(found: MergedScan, labels: LabelMap, names: Mapping[int, str]) -> LabelMap:
+def _face(scanned: np.ndarray | None, axis: int, at: int) -> Any:
+    """Which voxels are the first (`at` 0) or last (-1) along an axis."""
+    if scanned is None or axis == 0:  # slices are scanned whole: none ends above or below another
+        return (slice(None),) * axis + (at,)
+    beside = np.roll(scanned, 1 if at == 0 else -1, axis=axis)
+    beside[(slice(None),) * axis + (at,)] = False
+    return scanned & ~beside
+
+
+def packs_on_grid(
+    found: MergedScan, labels: LabelMap, names: Mapping[int, str], sampling: Sampling
+) -> LabelMap:
     """The winning pack of every labelled voxel: that of the nearest prepared voxel of the same organ."""
-    packs = nearest(found.pack[:], labels.grid.shape)
-    packs[nearest(found.organ[:], labels.grid.shape) != labels.voxels] = 0
-    lost = (labels.voxels > 0) & (packs == 0)  # resampling moved the organ's border by a part of a voxel
+    packs = sampling.nearest(found.pack[:])
+    labelled = labels.voxels > 0
+    packs[~labelled | (sampling.nearest(found.organ[:]) != labels.voxels)] = 0
+    lost = labelled & (packs == 0)  # resampling moved the organ's border by a part of a voxel
     usual = found.won.argmax(axis=0).astype(packs.dtype)
     packs[lost] = usual[labels.voxels[lost]]
     return LabelMap(packs, labels.grid, dict(names))

@@ -37,6 +37,7 @@ from continual_segment.segmentation.explain import (
 from continual_segment.segmentation.merge import RULES, Merge, MergeRule, only
 from continual_segment.segmentation.nested import Nesting, merge
 from continual_segment.segmentation.rows import Box, Rows, body_box
+from continual_segment.segmentation.sampling import Sampling
 from continual_segment.segmentation.scan_grid import LabelsOnScan
 from continual_segment.segmentation.slabs import (
     Cut,
@@ -89,6 +90,29 @@ class SegmentConfig:
             raise ValueError(f"The backend openvino computes on the cpu, not on {self.device}.")
         if self.windows_at_once < 1:
             raise ValueError(f"windows_at_once is at least 1, not {self.windows_at_once}.")
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What is made of one run of the networks."""
+
+    merges: Sequence[Merge]
+    grids: Sequence[Grid]
+    """Of label maps: the scan's own, or others with its slices (Grid.slice_shifts)."""
+    scores: bool = False
+    """Whether scores are made, on the first grid."""
+
+
+@dataclass(frozen=True, eq=False)
+class Segmented:
+    """A scan's labels on one grid or several."""
+
+    labels: tuple[LabelMap, ...]
+    """On every grid asked for."""
+    scores: Volume | None
+    """On the first."""
+    explained: Explained | None
+    """On the first."""
 
 
 class Segmenter:
@@ -152,50 +176,83 @@ class Segmenter:
 
     def labels(self, scan: Volume, title: str = "segmenting", known: Known | None = None) -> LabelMap:
         """Labels alone, which need less memory."""
-        (found,) = self._run(scan, [self.rule], title, known)
-        return self._label_map(scan, found)
+        return self.on_grids(scan, [scan.grid], title, known).labels[0]
 
     def by_rules(
         self, scan: Volume, merges: Sequence[Merge], title: str = "segmenting", known: Known | None = None
     ) -> list[tuple[LabelMap, Volume]]:
         """Labels and scores by each merge rule, for one run of the networks."""
-        results = self._run(scan, merges, title, known, scores=True)
-        return [(self._label_map(scan, found), scores_of(scan, found)) for found in results]
+        results = self._run(scan, Request(merges, [scan.grid], scores=True), title, known)
+        return [(self._label_map(found, scan.grid), scores_of(found, scan.grid)) for (found,) in results]
 
     def explained(self, scan: Volume, title: str = "segmenting", known: Known | None = None) -> Explained:
         """Labels and scores, and why they are so."""
-        _, height, width = scan.grid.with_spacing(self.prepare.spacing_mm).shape
-        merged = MergedScan((height, width), len(self.packs))
-        (found,) = self._run(scan, [self.rule], title, known, scores=True, merged=merged)
-        labels = self._label_map(scan, found)
+        explained = self.on_grids(scan, [scan.grid], title, known, reasons=True).explained
+        assert explained is not None
+        return explained
+
+    def on_grids(
+        self,
+        scan: Volume,
+        grids: Sequence[Grid],
+        title: str = "segmenting",
+        known: Known | None = None,
+        scores: bool = False,
+        reasons: bool = False,
+    ) -> Segmented:
+        """Labels on several grids that have the scan's slices; scores and reasons on the first of them.
+
+        Voxels that were not scanned are background, whatever the networks make of the padding there.
+        """
+        merged = self._merged(scan) if reasons else None
+        request = Request([self.rule], grids, scores or reasons)
+        (found,) = self._run(scan, request, title, known, merged)
+        labels = tuple(self._label_map(each, grid) for each, grid in zip(found, grids, strict=True))
+        sure = scores_of(found[0], grids[0]) if request.scores else None
+        if merged is None or sure is None:
+            return Segmented(labels, sure, None)
+        return Segmented(labels, sure, self._explained(labels[0], sure, merged, found[0].sampling))
+
+    def _merged(self, scan: Volume) -> MergedScan:
+        shape = scan.grid.with_spacing(self.prepare.spacing_mm).shape
+        scanned = None if scan.scanned is None else nearest(scan.scanned, shape)
+        return MergedScan(shape[1:], len(self.packs), scanned)
+
+    def _explained(
+        self, labels: LabelMap, scores: Volume, merged: MergedScan, sampling: Sampling
+    ) -> Explained:
         names = {number: pack.voice.name for number, pack in enumerate(self.packs, start=1)}
+        scanned = None if sampling.scan is None else sampling.scan.scanned
         return Explained(
             labels,
-            scores_of(scan, found),
-            packs_on_grid(merged, labels, names),
-            measure_quality(merged, labels, names),
+            scores,
+            packs_on_grid(merged, labels, names, sampling),
+            measure_quality(merged, labels, names, scanned),
             self.config.merge,
         )
 
     def _run(
         self,
         scan: Volume,
-        merges: Sequence[Merge],
+        request: Request,
         title: str,
         known: Known | None,
-        scores: bool = False,
         merged: MergedScan | None = None,
-    ) -> list[LabelsOnScan]:
-        """What each rule says, on the scan's grid; `merged` takes what the first says on the prepared one."""
+    ) -> list[list[LabelsOnScan]]:
+        """What each rule says, on each grid; `merged` takes what the first says on the prepared one."""
         prepared, config = on_spacing(scan, self.prepare), self.config
         if prepared is not scan:
             prepared = PackedVolume.of(prepared)
         box = body_box(prepared, self.window)
         rows = Rows(prepared, self.window, self.prepare.window_hu, box)
         known = (known_on(known, scan.grid, prepared.grid) if known else self._look(prepared)).inside(box)
+        samplings = [Sampling.of(scan, prepared.grid.shape, grid) for grid in request.grids]
         found = [
-            LabelsOnScan(merge, prepared.grid.shape, scan.grid.shape, self._wanted, scores, box)
-            for merge in merges
+            [
+                LabelsOnScan(merge, sampling, self._wanted, request.scores and number == 0, box)
+                for number, sampling in enumerate(samplings)
+            ]
+            for merge in request.merges
         ]
         networks = Networks(self.encode, self.packs, self.heads)
         cut = Cut(config.overlap, config.windows_at_once, config.skip_below)
@@ -209,12 +266,15 @@ class Segmenter:
                 del slab  # before the next row of windows needs memory
         return found
 
-    def _take(self, slab: Slab, found: Sequence[LabelsOnScan], merged: MergedScan | None, box: Box) -> None:
-        """Decide the next slices by the rule of each in `found`, which gets the labels."""
+    def _take(
+        self, slab: Slab, found: Sequence[Sequence[LabelsOnScan]], merged: MergedScan | None, box: Box
+    ) -> None:
+        """Decide the next slices by each rule; `found` gets the labels, per rule and grid."""
         doubt = partial(disagreement, nesting=self.nesting) if merged else None
-        decided = slab.decide([each.merge for each in found], doubt)
-        for each, (decision, _) in zip(found, decided, strict=True):
-            each.put(slab, decision)
+        decided = slab.decide([on_grids[0].merge for on_grids in found], doubt)
+        for on_grids, (decision, _) in zip(found, decided, strict=True):
+            for each in on_grids:
+                each.put(slab, decision)
         if merged:
             decision, contested = decided[0]
             organ = self._wanted[decision.organ.cpu().numpy()]
@@ -231,8 +291,8 @@ class Segmenter:
         worth = self.regressor is not None and any(pack.voice.coverage for pack in self.packs)
         return Known(self.regressor.regions(prepared).body_part if worth and self.regressor else None)
 
-    def _label_map(self, scan: Volume, found: LabelsOnScan) -> LabelMap:
-        return LabelMap(found.organ, scan.grid, {organ.id: organ.name for organ in self.organs})
+    def _label_map(self, found: LabelsOnScan, grid: Grid) -> LabelMap:
+        return LabelMap(found.organ, grid, {organ.id: organ.name for organ in self.organs})
 
     @cached_property
     def _wanted(self) -> np.ndarray:
@@ -251,9 +311,9 @@ def pack_decoder(pack: OrganPack, device: torch.device, backend: BackendName = "
     return PackDecoder(pack.decoder(), [organ.id for organ in pack.organs], device, voice, backend)
 
 
-def scores_of(scan: Volume, found: LabelsOnScan) -> Volume:
+def scores_of(found: LabelsOnScan, grid: Grid) -> Volume:
     assert found.score is not None
-    return Volume(found.score.astype(np.float32), scan.grid)
+    return Volume(found.score.astype(np.float32), grid)
 
 
 def head_runner(head: AnomalyHead, device: torch.device) -> PackDecoder:

@@ -7,6 +7,7 @@ Out: axial slices as DICOM files, and the Series that results name
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from pydicom.dataset import FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
 from continual_segment.files.dicom.headers import gone
+from continual_segment.files.dicom.identity import as_decimals
 from continual_segment.files.dicom.series import Frame, Series
 from continual_segment.files.grids import LPS_TO_RAS
 from continual_segment.volume import Volume
@@ -31,8 +33,8 @@ def derived_series(case: str, volume: Volume) -> Series:
     for index in range(z):
         corner = affine @ [x - 1, y - 1, index, 1]
         header = _header(case, digest, index, (y, x), volume.grid.spacing_mm)
-        header.ImagePositionPatient = [f"{part:.6f}"[:16] for part in corner[:3]]
-        header.ImageOrientationPatient = [f"{part:.10f}"[:16] for part in (*row, *column)]
+        header.ImagePositionPatient = as_decimals(corner[:3])
+        header.ImageOrientationPatient = as_decimals((*row, *column))
         orientation = np.concatenate([row, column])
         frames.append(Frame(gone(case), header, 0, corner[:3], orientation, pixel_mm, (1.0, 0.0)))
     first = frames[0].header
@@ -63,15 +65,17 @@ def _header(
     header.SOPInstanceUID = _uid(digest, f"slice {index}")
     header.StudyInstanceUID, header.SeriesInstanceUID = _uid(digest, "study"), _uid(digest, "series")
     header.FrameOfReferenceUID = _uid(digest, "frame")
-    header.PatientName = header.PatientID = case[:64]
+    header.SpecificCharacterSet = "ISO_IR 192"
+    header.PatientName = header.PatientID = re.sub(r"[\\=^]", "_", case)[:64]  # they divide values and names
     header.PatientBirthDate = header.PatientSex = header.StudyDate = header.StudyTime = ""
     header.StudyID = header.AccessionNumber = header.ReferringPhysicianName = ""
     header.Manufacturer, header.PositionReferenceIndicator = "Continual Segment", ""
+    header.KVP = header.AcquisitionNumber = None  # not known, but demanded, if only empty
+    header.PatientPosition = header.Laterality = ""
     header.Modality, header.ImageType = "CT", ["DERIVED", "SECONDARY", "AXIAL"]
     header.SeriesNumber, header.InstanceNumber, header.SeriesDescription = 1, index + 1, "Converted scan"
     header.Rows, header.Columns = shape
-    header.SliceThickness = f"{spacing_mm[0]:.6f}"
-    header.PixelSpacing = [f"{spacing_mm[1]:.6f}", f"{spacing_mm[2]:.6f}"]
+    header.SliceThickness, *header.PixelSpacing = as_decimals(spacing_mm)
     header.SamplesPerPixel, header.PhotometricInterpretation = 1, "MONOCHROME2"
     header.BitsAllocated, header.BitsStored, header.HighBit, header.PixelRepresentation = 16, 16, 15, 1
     header.RescaleSlope, header.RescaleIntercept, header.RescaleType = 1, 0, "HU"

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from pydicom import Dataset
 
 from continual_segment.files.dicom.headers import text
 from continual_segment.files.dicom.series import Frame, Series
@@ -17,22 +16,6 @@ from continual_segment.files.grids import LPS_TO_RAS, plane_of
 from continual_segment.volume import LabelMap
 
 TO_RAS = np.diag(LPS_TO_RAS)[:3]
-NEEDED = [
-    "PatientName",
-    "PatientID",
-    "PatientBirthDate",
-    "PatientSex",
-    "StudyDate",
-    "StudyTime",
-    "StudyID",
-    "AccessionNumber",
-    "ReferringPhysicianName",
-    "Manufacturer",
-    "PositionReferenceIndicator",
-]
-"""What DICOM wants in every result, if only empty; anonymised series lack some."""
-
-
 REFERRED = [
     "SOPClassUID",
     "SOPInstanceUID",
@@ -66,11 +49,3 @@ def point_mm(frame: Frame, columns_rows: np.ndarray) -> np.ndarray:
 def missing_uids(series: Series) -> list[str]:
     """What results would refer to and some slice does not say: anonymisers take it away."""
     return [each for each in REFERRED if not all(text(frame.header, each) for frame in series.frames)]
-
-
-def complete(header: Dataset) -> Dataset:
-    """The header with empty values where a result needs one and the series has none."""
-    for keyword in NEEDED:
-        if keyword not in header:
-            setattr(header, keyword, "")
-    return header

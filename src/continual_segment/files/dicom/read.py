@@ -41,11 +41,11 @@ class DicomScan:
     """A scan and the slices it was made of."""
 
     volume: Volume
-    grid: Grid
-    """The volume's own, with pixels of the scan's size where those were cut finer."""
     series: Series
     notes: tuple[str, ...]
     """What was changed on the way, in sentences."""
+    slices: Grid | None
+    """Where the slices were scanned, if they were moved along one line to straighten them."""
 
 
 def read_series(path: Path, wanted: str | None = None, force: bool = False) -> DicomScan:
@@ -62,22 +62,22 @@ def read_series(path: Path, wanted: str | None = None, force: bool = False) -> D
         raise ScanError(f"{path}: the series has one slice; a volume was expected. Give the whole series.")
     slices = decode(series)
     series, slices, notes = drop_copies(series, slices)
-    stack, changes = straighten(stack_of(series, slices), str(path), force)
+    tilted = stack_of(series, slices).sorted()
+    stack, changes = straighten(tilted, str(path), force)
     affine = LPS_TO_RAS @ stack.affine()
     check_affine(path, affine)
     voxels, grid = to_canonical(stack.voxels.transpose(2, 1, 0), affine)
-    volume = Volume(as_hounsfield(voxels), grid)
-    return DicomScan(
-        volume, grid_of_pixels(stack, affine), without_files(series), (*loss(first), *notes, *changes)
-    )
+    scanned = None if stack.scanned is None else to_canonical(stack.scanned.transpose(2, 1, 0), affine)[0]
+    volume = Volume(as_hounsfield(voxels), grid, scanned)
+    where = None if stack.scanned is None else grid_of_slices(tilted, len(stack.voxels), grid)
+    return DicomScan(volume, without_files(series), (*loss(first), *notes, *changes), where)
 
 
-def grid_of_pixels(stack: Stack, affine: np.ndarray) -> Grid:
-    """Of an even stack, with as many pixels as the scan has in its place."""
-    slices, rows, columns = stack.voxels.shape
-    shape = slices, rows // stack.finer[0], columns // stack.finer[1]
-    whole = Grid((slices, rows, columns), affine).with_shape(shape)
-    return canonical_grid(shape[::-1], whole.affine)
+def grid_of_slices(tilted: Stack, slices: int, upright: Grid) -> Grid | None:
+    """Of so many slices as they were scanned; None where they do not lie on one line, or not along z."""
+    _, rows, columns = tilted.voxels.shape
+    grid = canonical_grid((columns, rows, slices), LPS_TO_RAS @ tilted.affine(slices))
+    return grid if tilted.is_straight and upright.slice_shifts(grid) is not None else None
 
 
 def stack_of(series: Series, slices: np.ndarray) -> Stack:

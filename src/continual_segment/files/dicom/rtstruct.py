@@ -11,6 +11,7 @@ Out: one .dcm file
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import cast
@@ -25,25 +26,15 @@ from scipy.spatial import cKDTree
 
 from continual_segment.errors import ScanError
 from continual_segment.files.atomic import atomic_path
-from continual_segment.files.dicom.headers import BROKEN, text
-from continual_segment.files.dicom.planes import complete, planes, point_mm
+from continual_segment.files.dicom.headers import BROKEN
+from continual_segment.files.dicom.identity import identity, sound_text
+from continual_segment.files.dicom.planes import planes, point_mm
 from continual_segment.files.dicom.series import Frame, Series
 from continual_segment.files.label_table import label_colour
 from continual_segment.files.terms import terms_of
 from continual_segment.volume import LabelMap
 
-COPIED = [
-    "PatientName",
-    "PatientID",
-    "PatientBirthDate",
-    "PatientSex",
-    "StudyInstanceUID",
-    "StudyDate",
-    "StudyTime",
-    "StudyID",
-    "AccessionNumber",
-    "ReferringPhysicianName",
-]
+SERIES_NUMBER = 301
 
 
 def write_contours(path: Path, layers: Sequence[LabelMap], series: Series, version: str) -> bool:
@@ -113,32 +104,22 @@ def corners_of(loop: np.ndarray) -> np.ndarray:
 
 
 def _structure_set(series: Series, version: str) -> Dataset:
-    header = complete(series.frames[0].header)
-    data = Dataset()
+    """All but the organs."""
+    header = series.frames[0].header
+    data, now = identity(header), datetime.now()
     data.file_meta = FileMetaDataset()
     data.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
     data.file_meta.MediaStorageSOPClassUID = data.SOPClassUID = RTStructureSetStorage
     data.file_meta.MediaStorageSOPInstanceUID = data.SOPInstanceUID = generate_uid()
-    for keyword in COPIED:
-        setattr(data, keyword, header.get(keyword, ""))
-    data.Modality, data.SeriesInstanceUID, data.SeriesNumber, data.InstanceNumber = (
-        "RTSTRUCT",
-        generate_uid(),
-        301,
-        1,
-    )
-    data.Manufacturer, data.ManufacturerModelName, data.SoftwareVersions = (
-        "Continual Segment",
-        "conseg",
-        version,
-    )
-    data.SeriesDescription, data.StructureSetLabel, data.OperatorsName = (
-        "Organs by Continual Segment",
-        "ORGANS",
-        "",
-    )
-    data.StructureSetDate, data.StructureSetTime = text(header, "StudyDate"), text(header, "StudyTime")
+    data.Modality, data.SeriesInstanceUID = "RTSTRUCT", generate_uid()
+    data.SeriesNumber, data.InstanceNumber = SERIES_NUMBER, 1
+    data.Manufacturer, data.ManufacturerModelName = "Continual Segment", "conseg"
+    data.SoftwareVersions, data.OperatorsName = version, ""
+    data.SeriesDescription, data.StructureSetLabel = "Organs by Continual Segment", "ORGANS"
+    data.StructureSetDate = data.InstanceCreationDate = f"{now:%Y%m%d}"
+    data.StructureSetTime = data.InstanceCreationTime = f"{now:%H%M%S}"
     data.FrameOfReferenceUID = header.FrameOfReferenceUID
+    data.PositionReferenceIndicator = sound_text(header, "PositionReferenceIndicator")
     data.ReferencedFrameOfReferenceSequence = [_referenced(series, header)]
     data.StructureSetROISequence, data.ROIContourSequence, data.RTROIObservationsSequence = [], [], []
     return data

@@ -14,14 +14,14 @@ import highdicom as hd
 import numpy as np
 from highdicom.color import CIELabColor
 from highdicom.seg import SegmentationTypeValues, SegmentDescription
-from pydicom import Dataset
 from pydicom.sr.coding import Code
 from pydicom.uid import ExplicitVRLittleEndian
 
 from continual_segment.errors import ScanError
 from continual_segment.files.atomic import atomic_path
 from continual_segment.files.dicom.headers import BROKEN
-from continual_segment.files.dicom.planes import complete, planes
+from continual_segment.files.dicom.identity import number_frames, source_images
+from continual_segment.files.dicom.planes import planes
 from continual_segment.files.dicom.series import Series
 from continual_segment.files.label_table import label_colour
 from continual_segment.files.terms import Term, terms_of
@@ -45,7 +45,7 @@ def write_segmentation(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             result = hd.seg.Segmentation(
-                source_images=_source_images(series),
+                source_images=source_images(series),
                 pixel_array=pixels,
                 segmentation_type=kind,
                 segment_descriptions=[_describe(n, *organ, version) for n, organ in enumerate(organs, 1)],
@@ -62,6 +62,7 @@ def write_segmentation(
                 transfer_syntax_uid=ExplicitVRLittleEndian,
                 omit_empty_frames=not label_map,
             )
+            number_frames(result, series)
     except BROKEN as error:
         reason = " ".join(str(error).split())
         raise ScanError(f"{path.name}: the series cannot carry a DICOM segmentation ({reason}).") from error
@@ -95,12 +96,6 @@ def _pixels(
         )
     bits = np.stack([np.any([stack == label for stack in stacks], axis=0) for label in found], axis=-1)
     return bits.astype(np.uint8), organs
-
-
-def _source_images(series: Series) -> list[Dataset]:
-    """Headers in the order of the frames; a file of several frames comes once."""
-    headers = {id(frame.header): frame.header for frame in series.frames}
-    return [complete(header) for header in headers.values()]
 
 
 def _describe(number: int, label: int, name: str, version: str) -> SegmentDescription:
