@@ -17,6 +17,7 @@ import numpy as np
 from scipy import ndimage
 
 from continual_segment.errors import ScanError
+from continual_segment.files.rounding import without_rounding
 
 AIR_HU = -1024
 SHIFT_ALLOWED = 0.05
@@ -78,6 +79,7 @@ class Stack:
 def straighten(stack: Stack, name: str, force: bool = False) -> tuple[Stack, tuple[str, ...]]:
     """The same patient in an even box with right angles; `force` interpolates over any gap."""
     stack = stack.sorted()
+    stack = replace(stack, positions_mm=without_rounding(stack.positions_mm, stack.normal))
     check_gaps(stack, name, force)
     upright, tilt = without_tilt(stack)
     even, gaps = without_gaps(upright)
