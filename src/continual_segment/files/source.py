@@ -44,11 +44,13 @@ class Source:
         return Volume(voxels_on(self.volume.voxels, self.volume.grid, self.grid), self.grid)
 
 
-def source_of_series(path: Path, wanted: str | None = None, force: bool = False) -> Source:
-    scan = read_series(path, wanted, force)
+def source_of_series(
+    path: Path, wanted: str | None = None, force: bool = False, pick: str | None = None
+) -> Source:
+    scan = read_series(path, wanted, force, pick)
     volume, notes = without_padding(scan.volume)
     modality = scan.series.modality
-    rescale = text(scan.series.frames[0].header, "RescaleType")
+    rescale = text(scan.series.header, "RescaleType")
     if rescale and rescale not in ("HU", "US"):
         modality = f"{modality} in {rescale}"
     return Source(volume, scan.grid, modality, (*scan.notes, *notes), scan.series)
