@@ -14,14 +14,19 @@ from pydicom import Dataset
 from pydicom.dataset import FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
+from continual_segment.files.dicom.frames import Frame
 from continual_segment.files.dicom.headers import gone
-from continual_segment.files.dicom.series import Frame, Series
+from continual_segment.files.dicom.identity import keep_identity
+from continual_segment.files.dicom.series import Series
 from continual_segment.files.grids import LPS_TO_RAS
 from continual_segment.volume import Volume
 
 
-def derived_series(case: str, volume: Volume) -> Series:
-    """Headers of one slice per z, rows from front to back and columns from right to left of the patient."""
+def derived_series(case: str, volume: Volume, source: Dataset | None = None) -> Series:
+    """Headers of one slice per z, rows from front to back and columns from right to left of the patient.
+
+    `source` is a slice of the scan, where that was DICOM: patient and study stay the same.
+    """
     digest = hashlib.sha256(volume.voxels.tobytes() + volume.grid.affine.tobytes()).hexdigest()
     z, y, x = volume.grid.shape
     affine = LPS_TO_RAS @ volume.grid.affine
@@ -31,6 +36,8 @@ def derived_series(case: str, volume: Volume) -> Series:
     for index in range(z):
         corner = affine @ [x - 1, y - 1, index, 1]
         header = _header(case, digest, index, (y, x), volume.grid.spacing_mm)
+        if source is not None:
+            keep_identity(header, source)
         header.ImagePositionPatient = [f"{part:.6f}"[:16] for part in corner[:3]]
         header.ImageOrientationPatient = [f"{part:.10f}"[:16] for part in (*row, *column)]
         orientation = np.concatenate([row, column])

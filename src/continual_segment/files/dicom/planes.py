@@ -33,13 +33,7 @@ NEEDED = [
 """What DICOM wants in every result, if only empty; anonymised series lack some."""
 
 
-REFERRED = [
-    "SOPClassUID",
-    "SOPInstanceUID",
-    "SeriesInstanceUID",
-    "StudyInstanceUID",
-    "FrameOfReferenceUID",
-]
+REFERRED = ["SOPClassUID", "SOPInstanceUID", "SeriesInstanceUID", "StudyInstanceUID"]
 
 
 def planes(labels: LabelMap, series: Series) -> Iterator[np.ndarray]:
