@@ -22,7 +22,7 @@ from made_scans import (
     write_zip,
 )
 from pydicom.encaps import encapsulate
-from pydicom.uid import HTJ2KLossless
+from pydicom.uid import ComprehensiveSRStorage, HTJ2KLossless
 
 FEW = AXIAL.without(*range(6, 26))
 
@@ -51,6 +51,11 @@ def truncate(paths):
     paths[2].write_bytes(paths[2].read_bytes()[:-500])
 
 
+def truncate_ends(paths):
+    for path in (*paths[:4], *paths[-4:]):
+        path.write_bytes(path.read_bytes()[:140])
+
+
 bad("an empty folder", "no scan in this folder")(lambda f: make_folder(f, "empty"))
 bad("a folder without scans", "no scan in this folder")(
     lambda f: make_folder(f, "x", [("a.txt", b"a"), ("b", b"b")])
@@ -59,6 +64,13 @@ bad("garbage named as DICOM", "do not say where they lie|no scan")(
     lambda f: make_folder(f, "x", [(f"{i}.dcm", bytes(range(256))) for i in range(4)])
 )
 bad("an MR series", "The images are MR; CT")(series(AXIAL, modality="MR"))
+bad("an MR series with gaps", "The images are MR; CT")(series(AXIAL.without(*range(8, 18)), modality="MR"))
+bad("several MR series", "The images are MR; CT")(
+    lambda f: (
+        series(FEW, modality="MR")(f),
+        write_series(f / "series", FEW, "b", modality="MR", SeriesInstanceUID="1.2.3"),
+    )[0]
+)
 bad("a PET series", "The images are PT; CT")(series(AXIAL, modality="PT"))
 bad("a map of electron density", "CT in ED")(series(AXIAL, RescaleType="ED"))
 bad("two CT series", r"2 series could be meant")(
@@ -78,6 +90,9 @@ bad("a scout alone", "a localiser")(
     series(GEOMETRIES["coronal"].without(*range(3, 26)), ImageType=["ORIGINAL", "PRIMARY", "LOCALIZER"])
 )
 bad("a slice cut short", "pixels cannot be decoded")(series(then=truncate))
+bad("damaged slices at both ends", "8 files of the series cannot be read: slice_000")(
+    series(AXIAL, then=truncate_ends)
+)
 bad("slices without pixels", "pixels cannot be decoded")(
     series(then=change_files(lambda d: d.__delitem__("PixelData")))
 )
@@ -135,9 +150,9 @@ def _(folder):
     return folder / "series"
 
 
-@bad("a report alone", "the others are none")
+@bad("a report alone", "1 are no images")
 def _(folder):
-    save(folder / "x" / "report.dcm", header(modality="SR"))
+    save(folder / "x" / "report.dcm", header(modality="SR", SOPClassUID=ComprehensiveSRStorage))
     return folder / "x"
 
 

@@ -162,7 +162,7 @@ def write_series(folder: Path, made: Made = AXIAL, name: str = "slice", **values
         data.Rows, data.Columns = piece.shape
         stored = (piece.astype(np.int32) - int(data.RescaleIntercept)).astype(np.int16)
         data.PixelData = stored.tobytes()
-        paths.append(save(folder / f"{name}_{(number * 7) % 97:03}.dcm", data))
+        paths.append(save(folder / f"{name}_{number * 7 % 97 + number // 97 * 97:03}.dcm", data))
     return paths
 
 

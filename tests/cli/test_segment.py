@@ -71,6 +71,8 @@ def test_a_label_map_of_a_dicom_series_lies_on_it(series, shared_model_folder, t
         ("{series} --part 3/2", "from 1 to N"),
         ("{series} --device gpu:7", "'cuda:7' cannot be computed on here"),
         ("{series} --overlap 2", "overlap is a share"),
+        ("{series} --pick thickest", "no rule 'thickest'"),
+        ("{series} --series 2 --pick all", "either --series 2 or --pick all"),
         ("{series} -ot nifti,nifti", "each of them once"),
     ],
 )

@@ -29,6 +29,7 @@ from made_scans import (
     write_series,
     write_zip,
 )
+from pydicom.uid import ComprehensiveSRStorage
 
 from continual_segment.errors import ScanError
 from continual_segment.files import read_scan, read_source
@@ -174,7 +175,10 @@ def test_two_phases_in_one_series_are_told_apart_by_their_acquisition(tmp_path):
     write_series(tmp_path, name="later", AcquisitionNumber=2, RescaleIntercept=-1)
     with pytest.raises(ScanError, match="2 series could be meant"):
         read_source(tmp_path)
-    assert_balls_lie_where_they_are(read_source(tmp_path, series="2"))
+    for choice in ("2", read_header(next(tmp_path.iterdir())).SeriesInstanceUID):  # both phases have these
+        with pytest.raises(ScanError, match="2 series are"):
+            read_source(tmp_path, series=choice)
+    assert_balls_lie_where_they_are(read_source(tmp_path, series="#2"))
 
 
 def test_different_slices_in_one_place_are_refused(tmp_path):
@@ -202,7 +206,7 @@ def test_scouts_reports_and_other_files_are_left_out(tmp_path):
         SeriesInstanceUID="1.2.5",
         ImageType=["DERIVED", "SECONDARY", "MPR"],
     )
-    save(tmp_path / "report.dcm", header(modality="SR"))
+    save(tmp_path / "report.dcm", header(modality="SR", SOPClassUID=ComprehensiveSRStorage))
     (tmp_path / "DICOMDIR").write_bytes(b"no more")
     (tmp_path / "readme.txt").write_text("hello")
     source = read_source(tmp_path)
@@ -228,12 +232,13 @@ def test_two_reconstructions_are_listed_and_one_can_be_chosen(tmp_path):
     write_series(tmp_path / "b", AXIAL.without(0), SeriesDescription="Lung 2.4", SeriesInstanceUID="1.2.3")
     with pytest.raises(ScanError) as caught:
         read_source(tmp_path)
-    assert re.search(r"1: Soft 2\.4 \(CT, 26 slices 3\.10 mm apart\) 1\.2\.826", str(caught.value))
-    assert re.search(r"2: Lung 2\.4 \(CT, 25 slices 3\.10 mm apart\) 1\.2\.3", str(caught.value))
-    for choice in ("2", "1.2.3"):
+    assert re.search(r'#1: series 2 "Soft 2\.4" \(CT, 26 slices 3\.10 mm.* 1\.2\.826', str(caught.value))
+    assert re.search(r'#2: series 2 "Lung 2\.4" \(CT, 25 slices 3\.10 mm.* 1\.2\.3', str(caught.value))
+    for choice in ("#2", "1.2.3"):
         assert read_source(tmp_path, series=choice).volume.voxels.shape[0] == 25
-    with pytest.raises(ScanError, match="there is no series '7'"):
-        read_source(tmp_path, series="7")
+    for choice in ("7", "#7", "1.2.3.4", ""):
+        with pytest.raises(ScanError, match=f"no series is '{choice}'"):
+            read_source(tmp_path, series=choice)
 
 
 @pytest.mark.parametrize("padding", [-2000, -3024])
@@ -301,7 +306,10 @@ def test_a_real_tilted_gantry_is_straightened():
 @needs_real_data
 @pytest.mark.parametrize(
     ("case", "sentence"),
-    [("notavolume", "no CT volume .* 4: "), ("slicecount", r"no CT volume .*MR, 2 slices 1\.00 mm apart")],
+    [
+        ("notavolume", "no CT volume .* #4: "),
+        ("slicecount", r"images are MR; CT .*MR, 2 slices 1\.00 mm apart"),
+    ],
 )
 def test_real_series_that_are_no_volume_are_refused(case, sentence):
     with pytest.raises(ScanError) as caught:

@@ -31,8 +31,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         type=Path,
         nargs="?",
         metavar="SCAN_OR_FOLDER",
-        help="a NIfTI, NRRD or MetaImage file, a DICOM series as folder or zip, a folder of these, or a "
-        ".txt file with one path a line",
+        help="a NIfTI, NRRD or MetaImage file, a DICOM series as folder, zip or DICOMDIR, a folder of these, "
+        "or a .txt file with one path a line",
     )
     parser.add_argument("-i", "--input", type=Path, metavar="SCAN_OR_FOLDER", help="the same, as an option")
     add_model(parser)
@@ -149,12 +149,22 @@ def add_input(parser: argparse.ArgumentParser) -> None:
     """Which scans, of what there is."""
     group = parser.add_argument_group("which scans")
     group.add_argument(
-        "--series", metavar="NUMBER_OR_UID", help="which DICOM series, where several could be meant"
+        "--series",
+        metavar="NUMBER",
+        help="which DICOM series, where several could be meant: its SeriesNumber, its UID, or #2 for the "
+        "second of the list that is shown (--series=#2)",
+    )
+    group.add_argument(
+        "--pick",
+        metavar="RULE",
+        help="let a rule choose the DICOM series of every case: thinnest, most-slices, or all, which makes "
+        "each series a case named CASE_NUMBER",
     )
     group.add_argument(
         "--force",
         action="store_true",
-        help="segment what does not look like a CT, and interpolate over gaps of any length",
+        help="segment what does not look like a CT, leave out DICOM files that cannot be read, and "
+        "interpolate over gaps of any length",
     )
     group.add_argument(
         "--part",
@@ -224,6 +234,7 @@ def output_config(args: argparse.Namespace) -> OutputConfig:
         statistics=args.statistics,
         preview=args.preview,
         series=args.series,
+        pick=args.pick,
         force=args.force,
         part=(int(part[1]), int(part[2])),
         again=args.again,

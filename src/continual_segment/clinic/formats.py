@@ -18,6 +18,7 @@ from continual_segment.clinic.jobs import Job
 from continual_segment.errors import ConfigError, ModelError
 from continual_segment.files import Source, write_labels, write_segments
 from continual_segment.files.dicom.derive import derived_series, write_series
+from continual_segment.files.dicom.missing_uids import with_frame_of_reference
 from continual_segment.files.dicom.planes import missing_uids
 from continual_segment.files.dicom.rtstruct import write_contours
 from continual_segment.files.dicom.seg import write_segmentation
@@ -51,7 +52,9 @@ class Labelled:
     def own_series(self) -> Series | None:
         """The DICOM slices of the scan, where it has some that can be referred to."""
         series = self.source.series
-        if series is not None and (missing := missing_uids(series)):
+        if series is None:
+            return None
+        if missing := missing_uids(series):
             log.warning(
                 "%s: the slices have no %s, so DICOM results refer to a copy of them in %s_ct.",
                 self.job.case,
@@ -59,12 +62,18 @@ class Labelled:
                 self.job.case,
             )
             return None
-        return series
+        complete = with_frame_of_reference(series)
+        if complete is not series:
+            log.warning(
+                "%s: slices have no FrameOfReferenceUID; one was made for the DICOM results.", self.job.case
+            )
+        return complete
 
     @cached_property
     def series(self) -> Series:
         """The DICOM slices that results refer to."""
-        return self.own_series or derived_series(self.job.case, self.source.on_grid)
+        header = self.source.series.header if self.source.series else None
+        return self.own_series or derived_series(self.job.case, self.source.on_grid, header)
 
     @property
     def series_layers(self) -> list[LabelMap]:

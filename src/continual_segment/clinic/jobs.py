@@ -6,11 +6,21 @@ Out: Job: a case's name, its scan, and the folder of its results
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from continual_segment.errors import ScanError
-from continual_segment.files import FORMATS, is_dicom_source, is_scan_file, name_of_scan, study_of
+from continual_segment.files import (
+    FORMATS,
+    folder_of_medium,
+    is_dicom_source,
+    is_dicomdir,
+    is_scan_file,
+    name_of_scan,
+    study_of,
+)
+from continual_segment.files.dicom.choose import series_of_each
 
 LIST_SUFFIX = ".txt"
 
@@ -27,6 +37,15 @@ class Job:
     """Name of the one file that was asked for, where one was."""
     alone: bool = True
     """Whether the folder is for this case only."""
+    series: str | None = None
+    """Which DICOM series, where the job is for one of several."""
+    pick: str | None = None
+    """Rule that chooses among several DICOM series."""
+
+    @property
+    def title(self) -> str:
+        """For reports: the scan, and the case where the scan has several."""
+        return str(self.source) if self.series is None else f"{self.source} ({self.case})"
 
     def file_name(self, ending: str) -> str:
         """Of the case's labels; a format without ending makes a folder of files."""
@@ -39,10 +58,22 @@ class Job:
         return folder / kind / f"{self.case}{ending}"
 
 
-def list_jobs(source: Path, output: Path, as_file: bool = False) -> list[Job]:
-    """Every scan, by its name; `as_file` says that the output names a file, not a folder."""
+def list_jobs(source: Path, output: Path, as_file: bool = False, pick: str | None = None) -> list[Job]:
+    """Every scan, by its name; `as_file`: the output names a file, not a folder.
+
+    `pick` is the rule where a scan has several DICOM series; with `all` every series is a job.
+    """
     if not source.exists():
         raise ScanError(f"{source}: no such file or folder.")
+    found = _jobs_at(folder_of_medium(source), output, as_file)
+    jobs = [job for each in found for job in _picked(each, pick)]
+    if as_file and len(jobs) > 1:
+        raise _too_many(output)
+    _refuse_shared_names(jobs)
+    return sorted(jobs, key=lambda job: job.case)
+
+
+def _jobs_at(source: Path, output: Path, as_file: bool) -> list[Job]:
     if source.is_file() and source.suffix == LIST_SUFFIX:
         scans = _listed(source)
     elif source.is_dir() and not holds_one_scan(source):
@@ -50,10 +81,39 @@ def list_jobs(source: Path, output: Path, as_file: bool = False) -> list[Job]:
     else:
         return [_single(source, output, as_file)]
     if as_file:
-        raise ScanError(f"{output}: several scans cannot go into one file. Name a folder.")
-    jobs = [Job(case_of(scan), scan, output, alone=False) for scan in scans]
-    _refuse_shared_names(jobs)
-    return sorted(jobs, key=lambda job: job.case)
+        raise _too_many(output)
+    return [Job(case_of(scan), scan, output, alone=False) for scan in scans]
+
+
+def _too_many(output: Path) -> ScanError:
+    return ScanError(f"{output}: several scans cannot go into one file. Name a folder.")
+
+
+def _picked(job: Job, pick: str | None) -> list[Job]:
+    """The job with its rule, or a job for each series."""
+    if pick != "all" or not is_dicom_source(job.source):
+        return [replace(job, pick=pick)]
+    try:
+        found = series_of_each(job.source)
+    except ScanError:  # reading the case raises it again, and it is a failure of this case alone
+        return [replace(job, pick=pick)]
+    names = _unique([f"{job.case}_{'x' if series.number is None else series.number}" for _, series in found])
+    if job.file is not None:
+        return [replace(job, series=wanted) for wanted, _ in found]
+    return [
+        replace(job, case=name, series=wanted, alone=False)
+        for name, (wanted, _) in zip(names, found, strict=True)
+    ]
+
+
+def _unique(names: list[str]) -> list[str]:
+    """Phases may share the number of their series: the second of that name ends in -2."""
+    seen: Counter[str] = Counter()
+    unique = []
+    for name in names:
+        seen[name] += 1
+        unique.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+    return unique
 
 
 def _single(source: Path, output: Path, as_file: bool) -> Job:
@@ -76,11 +136,12 @@ def _folders(folder: Path) -> list[Path]:
 def _in_folder(folder: Path) -> list[Path]:
     if study_of(folder) is not None:
         raise ScanError(
-            f"{folder}: DICOM files of several studies, or DICOM and other scans, lie side by side. "
+            f"{folder}: DICOM files of several studies, or DICOM and other scans, are side by side. "
             "Put every study into a folder of its own."
         )
     seen = [path for path in folder.iterdir() if not path.name.startswith(".")]
     scans = [path for path in seen if path.is_file() and (is_scan_file(path) or is_dicom_source(path))]
+    scans = [path for path in scans if not is_dicomdir(path)]
     scans += [path for path in seen if path.is_dir() and _has_study(path)]
     if not scans:
         raise ScanError(
@@ -100,7 +161,8 @@ def _listed(path: Path) -> list[Path]:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (UnicodeDecodeError, OSError) as error:
         raise ScanError(f"{path}: the list of scans cannot be read ({error}).") from error
-    scans = [path.parent / line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    lines = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    scans = [folder_of_medium(path.parent / line) for line in lines]
     if not scans:
         raise ScanError(f"{path}: the list of scans is empty. Write one path a line.")
     return scans

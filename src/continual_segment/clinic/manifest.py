@@ -21,6 +21,7 @@ from continual_segment import __version__
 from continual_segment.clinic.jobs import Job
 from continual_segment.clinic.sanity import Sanity
 from continual_segment.files import Source
+from continual_segment.files.dicom.listing import for_manifest
 from continual_segment.segmentation import SegmentConfig, Segmenter
 
 FOLDER = "manifest"
@@ -64,6 +65,7 @@ def manifest_of(
         "input": {
             "files": input_files(job.source),
             "sha256_of_voxels": hash_of(source),
+            "series": for_manifest(source.series) if source.series else None,
             "facts": sanity.facts,
             "changed": list(source.notes),
             "problems": list(sanity.problems),

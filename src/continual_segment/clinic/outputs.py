@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -25,6 +26,7 @@ from continual_segment.files import (
     write_text,
 )
 from continual_segment.files.atomic import staged
+from continual_segment.files.dicom.choose import check_pick
 from continual_segment.segmentation.explain import Explained
 from continual_segment.segmentation.nested import layers
 from continual_segment.volume import Grid, LabelMap, Volume
@@ -45,9 +47,11 @@ class OutputConfig:
     preview: bool = False
     """Also a picture, to preview/."""
     series: str | None = None
-    """Which DICOM series, by UID or by its number in the list, where several could be meant."""
+    """Which DICOM series, where several could be meant: SeriesNumber, UID, or #2, a position in the list."""
+    pick: str | None = None
+    """Rule that chooses instead: thinnest, most-slices, or all, which makes each series a case of its own."""
     force: bool = False
-    """Segment what does not look like a CT, and interpolate over gaps of any length."""
+    """Segment what does not look like a CT, leave out files that cannot be read, interpolate over any gap."""
     part: tuple[int, int] = (1, 1)
     """Which of how many equal shares of a batch: (2, 8) is the second of eight, for job arrays."""
     again: bool = False
@@ -57,6 +61,7 @@ class OutputConfig:
         object.__setattr__(self, "formats", tuple(map(canonical_format, self.formats)))
         if len(set(self.formats)) < max(1, len(self.formats)):
             raise ConfigError("Name at least one output format, and each of them once.")
+        check_pick(self.pick, self.series)
         if not 1 <= self.part[0] <= self.part[1]:
             raise ConfigError(f"--part is I/N with I from 1 to N, not {self.part[0]}/{self.part[1]}.")
 
@@ -67,7 +72,10 @@ class OutputConfig:
 
     def for_manifest(self) -> dict[str, Any]:
         """What decides the files of a case."""
-        return {name: value for name, value in asdict(self).items() if name not in ("part", "again")}
+        values = {name: value for name, value in asdict(self).items() if name not in ("part", "again")}
+        if self.series is not None and "." in self.series:  # a UID, which leads to the patient
+            values["series"] = f"sha256:{hashlib.sha256(self.series.encode()).hexdigest()}"
+        return values
 
 
 @dataclass(frozen=True, eq=False)

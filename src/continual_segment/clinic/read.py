@@ -23,8 +23,9 @@ class Case:
 
 
 def read_case(job: Job, series: str | None, force: bool) -> Case:
+    """Read and check a scan; `series` chooses among several where the job does not."""
     started = time.perf_counter()
-    source = read_source(job.source, series, force)
+    source = read_source(job.source, job.series or series, force, job.pick)
     sanity = check_scan(str(job.source), source, force)
     original = source.original and PackedVolume.of(source.original)
     packed = replace(source, volume=PackedVolume.of(source.volume), original=original)

@@ -21,6 +21,7 @@ from continual_segment.clinic.outputs import OutputConfig, Result, write_result
 from continual_segment.clinic.read import Case, read_case
 from continual_segment.errors import ConfigError, ContinualSegmentError
 from continual_segment.files import is_scan_file
+from continual_segment.files.dicom.listing import title as title_of
 from continual_segment.model import Model
 from continual_segment.processes import Companion
 from continual_segment.segmentation import SegmentConfig, Segmenter
@@ -49,7 +50,7 @@ def segment(
     """
     outputs = outputs or OutputConfig()
     model = model if isinstance(model, Model) else Model.open(model)
-    jobs = list_jobs(source, output, names_file(output, outputs))
+    jobs = list_jobs(source, output, names_file(output, outputs), outputs.pick)
     segmenter = Segmenter(model, organs, config=config)
     regressor = BodyPartRegressor.read(body_parts) if body_parts else None
     request = request_of(segmenter, model.encoder_fingerprint, outputs.for_manifest())
@@ -64,7 +65,7 @@ def segment(
         result = compute(read_case(jobs[0], outputs.series, outputs.force))
         write_result(result, outputs, request)
     except (ContinualSegmentError, OSError, MemoryError) as error:
-        failures[str(jobs[0].source)] = sentence_of(error)
+        failures[jobs[0].title] = sentence_of(error)
     return failures
 
 
@@ -108,7 +109,7 @@ def segment_batch(
         try:
             return step()
         except Exception as error:
-            failures[str(job.source)] = sentence_of(error)
+            failures[job.title] = sentence_of(error)
             log.error("%s: failed, %s", job.case, sentence_of(error))
             log.debug("how it came about", exc_info=error)
             return None
@@ -142,6 +143,8 @@ def segment_case(
     case: Case, segmenter: Segmenter, regressor: BodyPartRegressor | None, outputs: OutputConfig
 ) -> Result:
     started = time.perf_counter()
+    if case.source.series:
+        log.info("%s: segmenting %s", case.job.case, title_of(case.source.series))
     for sentence in (*case.source.notes, *case.sanity.problems, *case.sanity.warnings):
         log.warning("%s: %s", case.job.case, sentence)
     volume, title = case.source.volume, case.job.case

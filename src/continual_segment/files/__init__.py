@@ -17,7 +17,7 @@ from types import ModuleType
 from continual_segment.errors import ScanError
 from continual_segment.files import metaimage, nifti, nrrd
 from continual_segment.files.atomic import atomic_path, write_bytes, write_json, write_text
-from continual_segment.files.dicom.headers import is_dicom, study_of
+from continual_segment.files.dicom.find import folder_of_medium, is_dicom, is_dicomdir, study_of
 from continual_segment.files.grids import oblique_deg
 from continual_segment.files.nrrd import write_segments
 from continual_segment.files.source import (
@@ -42,7 +42,9 @@ __all__ = [
     "FORMATS",
     "Source",
     "atomic_path",
+    "folder_of_medium",
     "is_dicom_source",
+    "is_dicomdir",
     "is_scan_file",
     "labels_on",
     "name_of_scan",
@@ -67,14 +69,18 @@ def read_scan(path: Path | str) -> Volume:
     return _format_of(path).read_scan(Path(path))
 
 
-def read_source(path: Path | str, series: str | None = None, force: bool = False) -> Source:
+def read_source(
+    path: Path | str, series: str | None = None, force: bool = False, pick: str | None = None
+) -> Source:
     """A scan with all that results need to know of where it came from.
 
-    `series` chooses among several of a DICOM folder; `force` interpolates over gaps of any length.
+    `series` chooses among several of a DICOM folder: a SeriesNumber, a UID, or `#2` for the second of the
+    list that an error shows; `pick` is a rule that chooses, `thinnest` or `most-slices`. `force` reads what
+    is no CT, leaves out slices that cannot be read and interpolates over gaps of any length.
     """
     path = Path(path)
     if is_dicom_source(path):
-        return source_of_series(path, series, force)
+        return source_of_series(path, series, force, pick)
     return source_of_volume(path, _format_of(path).read_scan(path))
 
 

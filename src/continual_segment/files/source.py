@@ -49,11 +49,13 @@ class Source:
         return self.original or self.volume
 
 
-def source_of_series(path: Path, wanted: str | None = None, force: bool = False) -> Source:
-    scan = read_series(path, wanted, force)
+def source_of_series(
+    path: Path, wanted: str | None = None, force: bool = False, pick: str | None = None
+) -> Source:
+    scan = read_series(path, wanted, force, pick)
     volume, notes = without_padding(scan.volume)
     modality = scan.series.modality
-    rescale = text(scan.series.frames[0].header, "RescaleType")
+    rescale = text(scan.series.header, "RescaleType")
     if rescale and rescale not in ("HU", "US"):
         modality = f"{modality} in {rescale}"
     return Source(volume, volume.grid, modality, (*scan.notes, *notes), scan.series, scan.slices)

@@ -18,6 +18,7 @@ import numpy as np
 from scipy import ndimage
 
 from continual_segment.errors import ScanError
+from continual_segment.files.rounding import without_rounding
 
 AIR_HU = -1024
 SHIFT_ALLOWED = 0.05
@@ -61,6 +62,10 @@ class Stack:
             return self
         return replace(self, voxels=self.voxels[order], positions_mm=self.positions_mm[order])
 
+    def without_rounding(self) -> Stack:
+        """Slices at the places that their rounded positions stand for."""
+        return replace(self, positions_mm=without_rounding(self.positions_mm, self.normal))
+
     def affine(self, slices: int | None = None) -> np.ndarray:
         """Index (column, row, slice) -> millimetres, of so many even slices from the first to the last."""
         last, first = self.positions_mm[-1], self.positions_mm[0]
@@ -82,7 +87,7 @@ class Stack:
 
 def straighten(stack: Stack, name: str, force: bool = False) -> tuple[Stack, tuple[str, ...]]:
     """The same patient in an even box with right angles; `force` interpolates over any gap."""
-    stack = stack.sorted()
+    stack = stack.sorted().without_rounding()
     check_gaps(stack, name, force)
     upright, tilt = without_tilt(stack)
     even, gaps = without_gaps(upright)

@@ -15,15 +15,20 @@ from pydicom import Dataset
 from pydicom.dataset import FileMetaDataset
 from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
 
+from continual_segment.files.dicom.frames import Frame
 from continual_segment.files.dicom.headers import gone
 from continual_segment.files.dicom.identity import as_decimals
-from continual_segment.files.dicom.series import Frame, Series
+from continual_segment.files.dicom.missing_uids import keep_identity
+from continual_segment.files.dicom.series import Series
 from continual_segment.files.grids import LPS_TO_RAS
 from continual_segment.volume import Volume
 
 
-def derived_series(case: str, volume: Volume) -> Series:
-    """Headers of one slice per z, rows from front to back and columns from right to left of the patient."""
+def derived_series(case: str, volume: Volume, source: Dataset | None = None) -> Series:
+    """Headers of one slice per z, rows from front to back and columns from right to left of the patient.
+
+    `source` is a slice of the scan, where that was DICOM: patient and study stay the same.
+    """
     digest = hashlib.sha256(volume.voxels.tobytes() + volume.grid.affine.tobytes()).hexdigest()
     z, y, x = volume.grid.shape
     affine = LPS_TO_RAS @ volume.grid.affine
@@ -33,6 +38,8 @@ def derived_series(case: str, volume: Volume) -> Series:
     for index in range(z):
         corner = affine @ [x - 1, y - 1, index, 1]
         header = _header(case, digest, index, (y, x), volume.grid.spacing_mm)
+        if source is not None:
+            keep_identity(header, source)
         header.ImagePositionPatient = as_decimals(corner[:3])
         header.ImageOrientationPatient = as_decimals((*row, *column))
         orientation = np.concatenate([row, column])

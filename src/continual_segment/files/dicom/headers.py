@@ -1,4 +1,4 @@
-"""DICOM files of a folder or a zip, and what their headers say.
+"""A DICOM file, on disk or in a zip, and the values of its header.
 
 Nothing is trusted: every value may be missing, of another kind or nonsense.
 """
@@ -10,20 +10,16 @@ import struct
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import IO, Any
 
 import numpy as np
 from pydicom import Dataset, dcmread
 from pydicom.errors import BytesLengthException, InvalidDicomError
+from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
-from continual_segment.errors import ScanError
-
-MAGIC_AT, MAGIC = 128, b"DICM"
-LARGEST_ZIP_BYTES = 64 * 2**30  # unpacked
 BROKEN = (
     BytesLengthException,
     InvalidDicomError,
@@ -53,10 +49,26 @@ class DicomFile:
     """For sentences."""
     open: Callable[[], IO[bytes]]
 
+    @property
+    def folder(self) -> str:
+        """Where its neighbours are, on disk or in the zip."""
+        return str(PurePath(self.name).parent)
+
     def read(self, pixels: bool) -> Dataset:
+        """The header, and the pixels if asked for; raises one of BROKEN."""
         with warnings.catch_warnings(), self.open() as file:
             warnings.simplefilter("ignore")  # of odd values: what matters is checked where it is used
-            return dcmread(file, stop_before_pixels=not pixels, force=True)
+            data = dcmread(file, stop_before_pixels=not pixels, force=True)
+        if "TransferSyntaxUID" not in data.file_meta:
+            data.file_meta.TransferSyntaxUID = _uncompressed(*data.original_encoding)
+        return data
+
+
+def _uncompressed(implicit: bool, little_endian: bool) -> str:
+    """The transfer syntax of a file that names none: files without a preamble have no place for it."""
+    if implicit:
+        return ImplicitVRLittleEndian
+    return ExplicitVRLittleEndian if little_endian else ExplicitVRBigEndian
 
 
 def file_at(path: Path) -> DicomFile:
@@ -66,65 +78,6 @@ def file_at(path: Path) -> DicomFile:
 def gone(name: str) -> DicomFile:
     """In place of a file that was read: its name for sentences, without its content."""
     return DicomFile(name, io.BytesIO)
-
-
-def is_dicom(path: Path) -> bool:
-    """Whether a file starts as DICOM files do or, from old machines without that start, is named so."""
-    try:
-        return _starts_as_dicom(path)
-    except OSError:
-        return False
-
-
-def _starts_as_dicom(path: Path) -> bool:
-    with path.open("rb") as file:
-        return _looks_like_dicom(path.name, file.read(MAGIC_AT + 4))
-
-
-def study_of(folder: Path) -> str | None:
-    """The study that the first DICOM file of a folder belongs to; None where there is no such file."""
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and is_dicom(path):
-            try:
-                return text(file_at(path).read(False), "StudyInstanceUID")
-            except BROKEN:
-                continue
-    return None
-
-
-def _looks_like_dicom(name: str, head: bytes) -> bool:
-    return head[MAGIC_AT : MAGIC_AT + 4] == MAGIC or name.lower().endswith((".dcm", ".ima"))
-
-
-def dicom_files(path: Path) -> list[DicomFile]:
-    """Every DICOM file at or below a path, which may be a file, a folder or a zip."""
-    if path.is_dir():
-        try:
-            below = sorted(each for each in path.rglob("*") if each.is_file())
-            return [file_at(each) for each in below if _starts_as_dicom(each)]
-        except OSError as error:  # left out, a slice would be missing without a word
-            raise ScanError(
-                f"{error.filename}: {error.strerror}. Make all of the folder readable."
-            ) from error
-    if zipfile.is_zipfile(path):
-        return list(_zipped(path))
-    return [file_at(path)] if is_dicom(path) else []
-
-
-def _zipped(path: Path) -> Iterator[DicomFile]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = [member for member in archive.infolist() if not member.is_dir()]
-            if sum(member.file_size for member in members) > LARGEST_ZIP_BYTES:
-                raise ScanError(f"{path}: unpacked this zip would be over 64 GiB. Give one series alone.")
-            for member in sorted(members, key=lambda member: member.filename):
-                content = archive.read(member)
-                if _looks_like_dicom(member.filename, content[: MAGIC_AT + 4]):
-                    yield DicomFile(f"{path}:{member.filename}", partial(io.BytesIO, content))
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, OSError) as error:
-        raise ScanError(f"{path}: the zip is damaged ({error}). Copy or export it again.") from error
-    except RuntimeError as error:  # the only one zipfile has for this
-        raise ScanError(f"{path}: the zip is encrypted. Unpack it first.") from error
 
 
 def text(header: Dataset, keyword: str) -> str:

@@ -16,13 +16,7 @@ from continual_segment.files.grids import LPS_TO_RAS, plane_of
 from continual_segment.volume import LabelMap
 
 TO_RAS = np.diag(LPS_TO_RAS)[:3]
-REFERRED = [
-    "SOPClassUID",
-    "SOPInstanceUID",
-    "SeriesInstanceUID",
-    "StudyInstanceUID",
-    "FrameOfReferenceUID",
-]
+REFERRED = ["SOPClassUID", "SOPInstanceUID", "SeriesInstanceUID", "StudyInstanceUID"]
 
 
 def planes(labels: LabelMap, series: Series) -> Iterator[np.ndarray]:

@@ -7,7 +7,7 @@ Out: DicomScan: the volume, the headers of its slices for results that refer to 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,9 +15,12 @@ import numpy as np
 from pydicom import Dataset
 
 from continual_segment.errors import ScanError
+from continual_segment.files.dicom.choose import choose_series
 from continual_segment.files.dicom.compression import check_compression, compression_of, loss
+from continual_segment.files.dicom.frames import Frame
 from continual_segment.files.dicom.headers import BROKEN, numbers, text
-from continual_segment.files.dicom.series import Frame, Series, choose_series, without_files, without_frames
+from continual_segment.files.dicom.series import Series, read_study, without_files, without_frames
+from continual_segment.files.dicom.unreadable import Unreadable, leave_out, unknown_elsewhere
 from continual_segment.files.grids import (
     LPS_TO_RAS,
     as_hounsfield,
@@ -48,29 +51,45 @@ class DicomScan:
     """Where the slices were scanned, if they were moved along one line to straighten them."""
 
 
-def read_series(path: Path, wanted: str | None = None, force: bool = False) -> DicomScan:
+class DamagedPixels(ScanError):
+    """The pixels of one file cannot be decoded; those of its neighbours may be sound."""
+
+
+def read_series(
+    path: Path, wanted: str | None = None, force: bool = False, pick: str | None = None
+) -> DicomScan:
     """Read the CT volume at a path; ScanError says why there is none."""
-    series = choose_series(path, wanted)
-    first = series.frames[0].header
-    rows, columns = int(first.Rows), int(first.Columns)
-    if max(rows, columns) > LARGEST_SLICE:
+    study = read_study(path)
+    series = choose_series(study, wanted, pick, force)
+    check_dimensions(path, series)
+    own, others = study.unreadable_of(series)
+    series, decoded, undecoded = decode(series)
+    missing = leave_out(path, [*own, *undecoded], force)
+    if len(decoded) < 2:
         raise ScanError(
-            f"{path}: slices of {rows} x {columns} pixels; no CT slice is so large. Export the series again."
+            f"{path}: {len(decoded)} slices of the series can be read; a volume was expected. Give the whole "
+            "series."
         )
-    check_size(path, (len(series.frames), rows, columns), 4)
-    if len(series.frames) < 2:
-        raise ScanError(f"{path}: the series has one slice; a volume was expected. Give the whole series.")
-    slices = decode(series)
-    series, slices, notes = drop_copies(series, slices)
-    tilted = stack_of(series, slices).sorted()
+    series, slices, copies = drop_copies(series, np.stack(decoded))
+    tilted = stack_of(series, slices).sorted().without_rounding()
     stack, changes = straighten(tilted, str(path), force)
     affine = LPS_TO_RAS @ stack.affine()
     check_affine(path, affine)
     voxels, grid = to_canonical(stack.voxels.transpose(2, 1, 0), affine)
     scanned = None if stack.scanned is None else to_canonical(stack.scanned.transpose(2, 1, 0), affine)[0]
-    volume = Volume(as_hounsfield(voxels), grid, scanned)
     where = None if stack.scanned is None else grid_of_slices(tilted, len(stack.voxels), grid)
-    return DicomScan(volume, without_files(series), (*loss(first), *notes, *changes), where)
+    notes = (*missing, *unknown_elsewhere(others), *loss(series.header), *copies, *changes)
+    return DicomScan(Volume(as_hounsfield(voxels), grid, scanned), without_files(series), notes, where)
+
+
+def check_dimensions(path: Path, series: Series) -> None:
+    """Refuse what no scanner makes, before memory is asked for it."""
+    rows, columns = int(series.header.Rows), int(series.header.Columns)
+    if max(rows, columns) > LARGEST_SLICE:
+        raise ScanError(
+            f"{path}: slices of {rows} x {columns} pixels; no CT slice is so large. Export the series again."
+        )
+    check_size(path, (len(series.frames), rows, columns), 4)
 
 
 def grid_of_slices(tilted: Stack, slices: int, upright: Grid) -> Grid | None:
@@ -102,15 +121,22 @@ def drop_copies(series: Series, slices: np.ndarray) -> tuple[Series, np.ndarray,
     return without_frames(series, copies), np.delete(slices, copies, axis=0), (note,)
 
 
-def decode(series: Series) -> np.ndarray:
-    """Hounsfield units (slice, row, column); every file is decoded once."""
+def decode(series: Series) -> tuple[Series, list[np.ndarray], list[Unreadable]]:
+    """The frames that can be decoded, their Hounsfield units (row, column), and the files that cannot."""
     pictures: dict[str, np.ndarray] = {}
-    slices = []
+    frames, slices, damaged = [], [], {}
     for frame in series.frames:
-        if frame.file.name not in pictures:
-            pictures = {frame.file.name: _pixels(frame)}  # frames of one file follow each other
-        slices.append(_hounsfield(frame, pictures[frame.file.name]))
-    return np.stack(slices)
+        name = frame.file.name
+        if name in damaged:
+            continue
+        try:
+            if name not in pictures:  # every file is decoded once: its frames follow each other
+                pictures = {name: _pixels(frame)}
+            slices.append(_hounsfield(frame, pictures[name]))
+            frames.append(frame)
+        except DamagedPixels as error:
+            damaged[name] = Unreadable(frame.file, str(error), series.uid)
+    return replace(series, frames=tuple(frames)), slices, list(damaged.values())
 
 
 def _pixels(frame: Frame) -> np.ndarray:
@@ -127,7 +153,7 @@ def _pixels(frame: Frame) -> np.ndarray:
             warnings.simplefilter("ignore")
             pixels = np.asarray(data.pixel_array)
     except BROKEN as error:
-        raise ScanError(f"{name}: the pixels cannot be decoded ({_reason(frame.header, error)}).") from error
+        raise DamagedPixels(f"the pixels cannot be decoded, {_reason(frame.header, error)}") from error
     return pixels if pixels.ndim == 3 else pixels[None]
 
 
@@ -140,9 +166,7 @@ def _hounsfield(frame: Frame, pixels: np.ndarray) -> np.ndarray:
     header = frame.header
     shape = int(header.Rows), int(header.Columns)
     if frame.index >= len(pixels) or pixels[frame.index].shape != shape:
-        raise ScanError(
-            f"{frame.file.name}: the pixels do not fill {shape[0]} x {shape[1]} as the header says."
-        )
+        raise DamagedPixels(f"the pixels do not fill {shape[0]} x {shape[1]} of the header")
     stored = pixels[frame.index]
     slope, intercept = frame.rescale
     if slope.is_integer() and intercept.is_integer():
