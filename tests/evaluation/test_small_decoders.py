@@ -10,12 +10,18 @@ from continual_segment.evaluation.report import small_decoders, write_report
 from continual_segment.evaluation.small_decoders import architectures, choices, pareto_png, stage_shares
 from continual_segment.lab.protocol import ProtocolDataset, run_protocol
 from continual_segment.learning.selection import PathScore
-from continual_segment.networks import DecoderPlan, multiply_adds, paper_count
+from continual_segment.networks import Decoder, DecoderPlan, multiply_adds, paper_count
 
 
 def path(mask, dice, parameters, cost, seconds=None):
     plan = tuple("projection" if on else "2d" for on in mask)
     return PathScore(mask, plan, dice, parameters, parameters, cost, seconds)
+
+
+def remade(pack, plan, network, card):
+    """The pack with another decoder."""
+    weights = Decoder(network, plan, len(pack.organs)).state_dict()
+    return replace(pack, plan=plan, network=network, card=card, weights=weights)
 
 
 @pytest.fixture
@@ -38,7 +44,8 @@ def small_pack(chest_pack, paths):
         "final_dice": 0.9,
     }
     card = chest_pack.card | {"prune": prune, "seconds": {"train": 10.0, "search": 15.0, "prune": 5.0}}
-    return replace(chest_pack, card=json.loads(json.dumps(card)), plan=DecoderPlan(("projection", "2d")))
+    plan = DecoderPlan(("projection", "2d"))
+    return remade(chest_pack, plan, chest_pack.network, json.loads(json.dumps(card)))
 
 
 def test_a_tolerance_is_told_with_its_path_and_what_it_loses(small_pack, paths):
@@ -69,7 +76,7 @@ def test_the_papers_four_decoders_give_its_total(small_pack):
         ("projection",) * 5,
     ]
     card = small_pack.card | {"patches": {"size": [64, 128, 128]}}
-    packs = [replace(small_pack, network=network, plan=DecoderPlan(plan), card=card) for plan in plans]
+    packs = [remade(small_pack, DecoderPlan(plan), network, card) for plan in plans]
     total = architectures(packs)[-1]
     assert total.parameters == 14_668_800
     assert total.parameters_share == pytest.approx(0.9735, abs=1e-4)
