@@ -85,7 +85,7 @@ def write_result(result: Result, config: OutputConfig, request: Mapping[str, Any
     case = result.case
     job, volume = case.job, case.source.volume
     labelled = Labelled(job, case.source, result.labels, result.nested)
-    with staged(job.folder) as stage:
+    with staged(job.folder, last=job.beside(Path(), FOLDER, ".json")) as stage:
         for name in config.formats:
             write_format(name, stage, labelled)
         if (config.scores or config.explain) and result.scores is not None:
