@@ -22,7 +22,7 @@ body_parts
 model training phantom continual_method
 data networks metrics
 files processes packed
-names volume organs memory
+names volume organs memory progress streams
 errors
 """
 HEIGHT = {room: -line for line, rooms in enumerate(LINES.split("\n")) for room in rooms.split()}

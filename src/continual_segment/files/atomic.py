@@ -62,7 +62,7 @@ def staged(folder: Path | str, last: Path | str) -> Iterator[Path]:
 
 
 def _move_in(stage: Path, folder: Path, last: Path) -> None:
-    """Every step is on the disk before the next, so that a power failure leaves no other state than a kill."""
+    """Each step is on the disk before the next: a power failure leaves no other state than a kill."""
     files = sorted(path.relative_to(stage) for path in stage.rglob("*") if path.is_file())
     for file in files:
         _force_to_disk(stage / file)
