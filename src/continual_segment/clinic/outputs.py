@@ -14,6 +14,7 @@ from continual_segment.clinic.manifest import FOLDER, manifest_of
 from continual_segment.clinic.preview import preview
 from continual_segment.clinic.read import Case
 from continual_segment.clinic.statistics import as_csv, organ_statistics
+from continual_segment.clinic.summary import Summary, summarise
 from continual_segment.errors import ConfigError
 from continual_segment.files import (
     labels_on,
@@ -48,21 +49,24 @@ class OutputConfig:
     """Which DICOM series, by UID or by its number in the list, where several could be meant."""
     force: bool = False
     """Segment what does not look like a CT, and interpolate over gaps of any length."""
-    part: tuple[int, int] = (1, 1)
+    shard: tuple[int, int] = (1, 1)
     """Which of how many equal shares of a batch: (2, 8) is the second of eight, for job arrays."""
-    again: bool = False
-    """Segment cases of a batch anew whose results are there and would become the same."""
+    overwrite: bool = False
+    """Also segment cases of a batch whose results are there and would become the same."""
+    body_parts: Path | None = None
+    """File with the regressor of body parts to use, in place of the model's own."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "formats", tuple(map(canonical_format, self.formats)))
         if len(set(self.formats)) < max(1, len(self.formats)):
             raise ConfigError("Name at least one output format, and each of them once.")
-        if not 1 <= self.part[0] <= self.part[1]:
-            raise ConfigError(f"--part is I/N with I from 1 to N, not {self.part[0]}/{self.part[1]}.")
+        if not 1 <= self.shard[0] <= self.shard[1]:
+            raise ConfigError(f"--shard is I/N with I from 1 to N, not {self.shard[0]}/{self.shard[1]}.")
 
     def for_manifest(self) -> dict[str, Any]:
         """What decides the files of a case."""
-        return {name: value for name, value in asdict(self).items() if name not in ("part", "again")}
+        others = ("shard", "overwrite", "body_parts")  # the regressor counts by its fingerprint
+        return {name: value for name, value in asdict(self).items() if name not in others}
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +81,10 @@ class Result:
     """Whether parts are drawn over wholes in the labels."""
     seconds: float
     """That segmenting took."""
+
+    @property
+    def summary(self) -> Summary:
+        return summarise(self.case.job.case, self.labels, self.nested, self.seconds)
 
 
 def write_result(result: Result, config: OutputConfig, request: Mapping[str, Any]) -> None:
