@@ -95,9 +95,14 @@ class Page(HTMLParser):
             self.inside = None
 
 
-def test_the_demo_writes_a_report_that_needs_nothing_else(conseg, tmp_path):
+def test_the_demo_writes_a_report_that_needs_nothing_else(conseg, tmp_path, caplog):
     out = tmp_path / "demo"
-    assert "report.html" in conseg("demo --preset tiny --cases 6 --out %0", out)
+    with caplog.at_level("INFO"):
+        assert "report.html" in conseg("demo --preset tiny --cases 6 --out %0", out)
+    rows = [line.split() for line in caplog.messages[-1].splitlines()[1:5]]
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("totalseg", "0.000"), ("chest", "0.000"), ("headneck", "0.000"), ("esophagus", "-")
+    ]  # fmt: skip
     text = (out / "report.html").read_text()
     page = Page(text)
     for heading in (

@@ -23,7 +23,7 @@ body_parts
 model training
 data networks metrics
 files processes packed
-volume organs malloc
+volume organs malloc progress streams
 names
 errors
 """

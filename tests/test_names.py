@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from continual_segment.errors import ContinualSegmentError, DatasetError
-from continual_segment.names import LONGEST_NAME, check_file_name, printable
+from continual_segment.names import LONGEST_NAME, check_file_name, did_you_mean, printable
 
 HOSTILE = [
     "", " ", ".", "..", "../x", "a/b", "a\\b", "/etc/passwd", "C:x", "a\nb", "a\x1b[31m", "a\0b", "NUL",
@@ -46,3 +46,9 @@ def test_printable_text_is_one_line_of_bounded_length_without_control_characters
     shown = printable(text, longest)
     assert shown.isprintable()
     assert len(shown) <= longest + 3
+
+
+def test_the_nearest_known_names_are_suggested():
+    known = ["segment", "prepare", "learn"]
+    assert did_you_mean("segmnet", known) == "Did you mean segment? "
+    assert did_you_mean("unicorn", known) == ""

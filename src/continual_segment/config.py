@@ -25,6 +25,7 @@ from continual_segment.learning.distil import DistilConfig
 from continual_segment.learning.prune import PruneConfig
 from continual_segment.learning.search import SearchConfig
 from continual_segment.learning.step import StageConfig
+from continual_segment.names import did_you_mean
 from continual_segment.networks import NetworkConfig
 from continual_segment.segmentation import SegmentConfig
 from continual_segment.training import TrainConfig
@@ -97,7 +98,10 @@ def load_preset(name: str) -> ExperimentConfig:
         return read_config(preset_file(name))
     path = Path(name)
     if not path.is_file():
-        raise ConfigError(f"'{name}' is neither a preset ({', '.join(PRESETS)}) nor a TOML file.")
+        raise ConfigError(
+            f"'{name}' is neither a preset ({', '.join(PRESETS)}) nor a TOML file. "
+            f"{did_you_mean(name, PRESETS)}".rstrip()
+        )
     return read_config(path)
 
 
@@ -114,7 +118,10 @@ def read_tables(path: Any) -> dict[str, Any]:
     if "preset" not in tables:
         return tables
     if (preset := tables.pop("preset")) not in PRESETS:
-        raise ConfigError(f"{path}: preset is one of {', '.join(PRESETS)}, not {preset!r}.")
+        raise ConfigError(
+            f"{path}: preset is one of {', '.join(PRESETS)}, not {preset!r}. "
+            f"{did_you_mean(str(preset), PRESETS)}".rstrip()
+        )
     return laid_over(read_tables(preset_file(preset)), tables)
 
 

@@ -6,6 +6,8 @@ a page. A dataset, a pack or a scan from a stranger may be named `../../etc/pass
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import PurePosixPath, PureWindowsPath
 
 from continual_segment.errors import ContinualSegmentError
@@ -28,6 +30,12 @@ def printable(text: str, longest: int = LONGEST_NAME) -> str:
     """The text on one line: control characters are replaced, and what is too long is cut."""
     clean = "".join(letter if letter.isprintable() else "�" for letter in text)
     return clean if len(clean) <= longest else f"{clean[:longest]}..."
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """A question with the nearest known names, to stand in an error before what there is; or nothing."""
+    near = get_close_matches(given, list(known), 2)
+    return f"Did you mean {' or '.join(sorted(near))}? " if near else ""
 
 
 def _problem(name: str) -> str:

@@ -25,9 +25,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from tqdm import tqdm
-
 from continual_segment.errors import ContinualSegmentError
+from continual_segment.progress import progress_bar
+from continual_segment.streams import lasting_streams
 
 BYTES_PER_WORKER = 32 * 2**20  # of files to read; starting a process takes longer than working on fewer
 
@@ -68,7 +68,7 @@ def for_each(
     results: dict[str, Result] = {}
     failures: dict[str, str] = {}
     hidden = None if progress and jobs else True  # None: hidden where there is no terminal
-    with closing(answers), tqdm(total=len(jobs), desc=title, unit="case", disable=hidden) as bar:
+    with closing(answers), progress_bar(total=len(jobs), desc=title, unit="case", disable=hidden) as bar:
         for name, (result, error) in answers:
             if error is None:
                 results[name] = result
@@ -233,10 +233,10 @@ def _work(pipe: Connection) -> None:
     """What a worker does until its parent ends it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C: end at once and without a traceback
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    function, shared, start = pipe.recv()
-    if start:
-        start()
-    with suppress(EOFError, ConnectionError):  # the parent is gone
+    with lasting_streams(), suppress(EOFError, ConnectionError):  # the parent is gone
+        function, shared, start = pipe.recv()
+        if start:
+            start()
         while True:
             result, error = _attempt(function, (*pipe.recv(), *shared))
             if error:

@@ -16,6 +16,7 @@ from continual_segment.body_parts.learn import scan_of
 from continual_segment.body_parts.regions import Calibration, rise_per_mm
 from continual_segment.body_parts.slices import RowConfig, SliceView
 from continual_segment.cli.main import main
+from continual_segment.clinic.outputs import OutputConfig
 from continual_segment.clinic.segment import segment
 from continual_segment.data.prepare import PrepareConfig, prepare
 from continual_segment.data.raw import RawDataset
@@ -164,10 +165,8 @@ def test_segmenting_asks_the_regressor_where_packs_may_be_left_out(
     monkeypatch.setattr(BodyPartRegressor, "regions", regions)
     out = tmp_path / "labels.nii.gz"
     config = SegmentConfig(progress=False)
-    assert (
-        segment(scan_path, shared_model_folder, out, config=config, body_parts=tmp_path / "parts.safetensors")
-        == {}
-    )
+    outputs = OutputConfig(body_parts=tmp_path / "parts.safetensors")
+    assert segment(scan_path, shared_model_folder, out, config=config, outputs=outputs) == {}
     assert len(asked) == 1
     assert out.is_file()
 

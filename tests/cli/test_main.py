@@ -1,4 +1,4 @@
-"""`conseg` as a whole: help without waiting, and one sentence for what a user can mend."""
+"""`conseg` as a whole: help without waiting, and one clear error for what a user can fix."""
 
 import argparse
 import sys
@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from continual_segment.cli import main as cli
-from continual_segment.cli.main import VERBS, main, make_parser
+from continual_segment.cli.main import COMMANDS, main, make_parser
 
 HELP = """
 import sys
@@ -21,8 +21,8 @@ assert not heavy, heavy
 """
 
 
-def verbs():
-    """Every verb, and every action of a verb that has some."""
+def commands():
+    """Every command, and every action of a command that has some."""
 
     def below(parser, words):
         yield " ".join(words)
@@ -34,9 +34,9 @@ def verbs():
     return list(below(make_parser(), []))
 
 
-def test_help_of_every_verb_comes_without_importing_torch(python):
-    names = verbs()
-    assert len(names) > len(VERBS) + 4  # conseg itself, the verbs, the actions of pack
+def test_help_of_every_command_comes_without_importing_torch(python):
+    names = commands()
+    assert len(names) > len(COMMANDS) + 4  # conseg itself, the commands, the actions of pack
     process = python("-c", HELP, *names)
     shown, problems = process.communicate(timeout=300)
     assert process.returncode == 0, problems
@@ -71,6 +71,12 @@ def test_the_version_is_the_packages(capsys):
         ("segment {scan} -m {model} -o {out} --device abacus", "'abacus' cannot be computed on here"),
         ("learn {gone} -m {model}", "{gone}: there is no such folder"),
         ("learn {prepared} -m {model} --preset huge", "'huge' is neither a preset"),
+        ("learn {prepared} -m {model} --preset lapto", "Did you mean laptop?"),
+        (
+            "segment {scan} -m {model} -o {out} --packs ches",
+            "Did you mean chest? Its packs: chest, ",
+        ),
+        ("segment {scan} -m {model} -o {out} --packs ,", "No pack was asked for"),
         ("learn {prepared} -m {model} --preset tiny --name chest", "has a pack 'chest' already"),
         ("learn {prepared} -m {model} --preset tiny --seed -1", "at least 0"),
         ("learn {prepared} -m {model} --preset tiny --device abacus", "'abacus' cannot be computed on here"),
@@ -145,11 +151,11 @@ def test_verify_exits_with_1_and_names_the_pack_that_changed(model_folder, capsy
     assert "FAIL chest: " in capsys.readouterr().out
 
 
-def test_no_verb_is_given(capsys):
+def test_no_command_is_given(capsys):
     with pytest.raises(SystemExit) as end:
         main([])
     assert end.value.code == 2
-    assert "VERB" in capsys.readouterr().err
+    assert "COMMAND" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -162,7 +168,7 @@ def test_no_verb_is_given(capsys):
         ("verify model", 0),
     ],
 )
-def test_a_verb_that_runs_networks_starts_again_with_malloc_settings(words, expected, monkeypatch, tmp_path):
+def test_commands_that_run_networks_start_again_with_malloc_settings(words, expected, monkeypatch, tmp_path):
     started = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["conseg", *words.split()])

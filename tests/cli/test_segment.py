@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 
 import nibabel as nib
 import numpy as np
@@ -29,9 +30,15 @@ def series(tmp_path_factory):
     return folder
 
 
-def test_the_habits_of_totalsegmentator_users_work(series, shared_model_folder, tmp_path, capsys):
-    command = f"segment -i {series} -o {tmp_path} -m {shared_model_folder} --statistics --preview --fast"
-    command += " --device cpu --roi_subset trachea esophagus -ot " + ",".join(RESULTS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--ml --statistics --preview --fast --device cpu --roi_subset trachea esophagus",
+        "-ml -s -p -f -d cpu -rs trachea esophagus",
+    ],
+)
+def test_the_habits_of_totalsegmentator_users_work(options, series, shared_model_folder, tmp_path, capsys):
+    command = f"segment -i {series} -o {tmp_path} -m {shared_model_folder} {options} -ot {','.join(RESULTS)}"
     assert main(command.split()) == 0
     assert f"Results are in {tmp_path}." in capsys.readouterr().out
     found = np.asarray(nib.load(tmp_path / "series.nii.gz").dataobj)
@@ -67,7 +74,8 @@ def test_a_label_map_of_a_dicom_series_lies_on_it(series, shared_model_folder, t
         ("", "Name one scan or folder"),
         ("{series} -ot jpeg", "There is no output format 'jpeg'"),
         ("{series} -ot rtstruct --ml", "--ml means one NIfTI label map"),
-        ("{series} --part 3", "--part is I/N, such as 2/8"),
+        ("{series} --shard 3", "--shard is I/N, such as 2/8"),
+        ("{series} --shard 3/2", "from 1 to N"),
         ("{series} --part 3/2", "from 1 to N"),
         ("{series} --device gpu:7", "'cuda:7' cannot be computed on here"),
         ("{series} --overlap 2", "overlap is a share"),
@@ -91,3 +99,22 @@ def test_an_output_name_of_another_format_gets_a_sentence(
     assert main(command.split()) == 2
     assert name in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_finished_batch_of_one_is_skipped_and_shards_share_it(scan_path, shared_model_folder, tmp_path):
+    (tmp_path / "in").mkdir()
+    shutil.copy(scan_path, tmp_path / "in" / "a.nii.gz")
+
+    def run(source, *options):
+        words = ["segment", source, "-m", shared_model_folder, "-o", tmp_path / "out", *options]
+        assert main(list(map(str, words))) == 0
+        result = tmp_path / "out" / "a.nii.gz"
+        return result.stat().st_ino if result.exists() else None
+
+    for source in (tmp_path / "in", tmp_path / "in" / "a.nii.gz"):
+        assert run(source, "--shard", "2/2") is None
+    first = run(tmp_path / "in", "--shard", "1/2", "--packs", "chest")
+    assert run(tmp_path / "in", "--packs", "chest") == first
+    manifest = json.loads((tmp_path / "out" / "manifest" / "a.json").read_text())
+    assert list(manifest["request"]["packs"]) == ["chest"]
+    assert run(tmp_path / "in", "--packs", "totalseg") != first

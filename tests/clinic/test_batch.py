@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from argparse import Namespace
 from dataclasses import fields
+from itertools import combinations
 from types import SimpleNamespace
 
 import numpy as np
@@ -64,7 +66,7 @@ def test_a_process_that_dies_and_a_broken_file_cost_their_own_case(some_scans, t
     with caplog.at_level("INFO"):
         failures = run(some_scans, tmp_path / "out")
     assert set(failures) == {str(some_scans / "b.nii.gz")}
-    assert "3 of 5 cases are done already" in caplog.text
+    assert "3 of 5 cases are done; --overwrite" in caplog.text
     assert (tmp_path / "out" / "c deadly.nii.gz").is_file()
 
 
@@ -86,7 +88,7 @@ def test_a_case_is_done_anew_when_request_scan_or_results_have_changed(done):
     assert not is_done(done, REQUEST)
     labels.write_bytes(kept)
     assert is_done(done, REQUEST)
-    assert batch.still_to_do([done], REQUEST, OutputConfig(again=True)) == [done]
+    assert batch.still_to_do([done], REQUEST, OutputConfig(overwrite=True)) == [done]
     assert batch.still_to_do([done], REQUEST, OutputConfig()) == []
     done.source.write_bytes(done.source.read_bytes() + b"0")
     assert not is_done(done, REQUEST)
@@ -112,14 +114,14 @@ def test_a_damaged_manifest_means_not_done(done):
     assert not is_done(done, REQUEST)
 
 
-def test_parts_share_the_cases_among_them(some_scans, tmp_path):
+def test_shards_share_the_cases_among_them(some_scans, tmp_path):
     jobs = list_jobs(some_scans, tmp_path)
-    parts = [batch.still_to_do(jobs, REQUEST, OutputConfig(part=(i, 3))) for i in (1, 2, 3)]
-    assert sorted(job.case for part in parts for job in part) == [job.case for job in jobs]
-    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    shards = [batch.still_to_do(jobs, REQUEST, OutputConfig(shard=(i, 3))) for i in (1, 2, 3)]
+    assert sorted(job.case for shard in shards for job in shard) == [job.case for job in jobs]
+    assert max(map(len, shards)) - min(map(len, shards)) <= 1
     for wrong in ((0, 3), (4, 3)):
         with pytest.raises(ConfigError, match="from 1 to N"):
-            OutputConfig(part=wrong)
+            OutputConfig(shard=wrong)
 
 
 def test_a_bug_on_one_case_does_not_stop_the_others(some_scans, tmp_path):
@@ -171,3 +173,33 @@ def test_the_manifest_says_how_and_not_who(tmp_path):
     assert len(manifest["input"]["sha256_of_voxels"]) == 64
     assert manifest["input"]["facts"]["air_peak_hu"] == pytest.approx(-1000, abs=15)
     assert {"reading", "segmenting", "writing"} == set(manifest["seconds"])
+
+
+def test_a_finished_batch_and_an_empty_shard_have_nothing_to_do(done, tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        assert batch.segment_batch(
+            batch.still_to_do([done], REQUEST, OutputConfig()), compute, OutputConfig(), REQUEST
+        ) == {}  # fmt: skip
+        assert batch.still_to_do([done], REQUEST, OutputConfig(shard=(8, 8))) == []
+    assert "Nothing to do: 1 of 1 cases are done; --overwrite" in caplog.text
+    assert "Nothing to do: 1 cases in 8 shards leave shard 8 empty" in caplog.text
+
+
+def test_every_case_of_a_batch_gets_a_line_when_it_is_written(some_scans, tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        run(some_scans, tmp_path / "out")
+    lines = [record.message for record in caplog.records if record.levelname == "INFO"]
+    assert [line.split(",")[0] for line in lines] == [
+        f"[{number}/5] {case}: 3 of 3 organs"
+        for number, case in ((1, "a"), (3, "c deadly"), (4, "d"), (5, "e"))
+    ]
+
+
+def test_other_body_parts_or_anomaly_heads_are_another_request():
+    def request(regressor=None, heads=()):
+        voices = [Namespace(voice=Namespace(name=name, fingerprint=name)) for name in heads]
+        segmenter = Namespace(config=SegmentConfig(), packs=[], heads=voices, organs=[], regressor=None)
+        return request_of(segmenter, "encoder", {}, regressor and Namespace(fingerprint=regressor))
+
+    requests = [request(), request("one"), request("two"), request("two", ["head"])]
+    assert all(one != other for one, other in combinations(requests, 2))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
 from continual_segment.files import atomic_path, write_json, write_text
+from continual_segment.files.atomic import staged
 
 
 def names_in(folder):
@@ -79,3 +82,92 @@ def test_data_that_is_no_json_changes_nothing(tmp_path):
         write_json(tmp_path / "data.json", {"id": object()})
     assert json.loads((tmp_path / "data.json").read_text()) == {"id": 1}
     assert names_in(tmp_path) == ["data.json"]
+
+
+def write_staged(folder, text):
+    """Results in several folders, of which `m/done` shows that the others are there."""
+    with staged(folder, last="m/done") as stage:
+        for name in ("a", "m/done", "m/zz", "z/deep/b"):
+            (stage / name).parent.mkdir(parents=True, exist_ok=True)
+            (stage / name).write_text(text)
+
+
+def texts_in(folder):
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_at(step, monkeypatch):
+    """Raise before the step-th change of a visible file; return the changes that were made."""
+    made = []
+
+    def counted(change):
+        def changed(path, *target, **options):
+            seen = target[0] if target else path
+            if ".unfinished" not in str(seen):
+                if len(made) == step:
+                    raise Killed
+                made.append(seen)
+            return change(path, *target, **options)
+
+        return changed
+
+    for name in ("replace", "unlink"):
+        monkeypatch.setattr(Path, name, counted(getattr(Path, name)))
+    return made
+
+
+@pytest.mark.parametrize("step", range(7))
+def test_the_last_file_is_there_only_where_all_others_are_of_the_same_run(step, tmp_path, monkeypatch):
+    folder = tmp_path / "out"
+    write_staged(folder, "old")
+    made = killed_at(step, monkeypatch)
+    if step < 5:
+        with pytest.raises(Killed):
+            write_staged(folder, "new")
+    else:
+        write_staged(folder, "new")
+        assert len(made) == 5  # the old mark is removed, four files move
+    found = texts_in(folder)
+    assert "m/done" not in found or len(set(found.values())) == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are named under /proc on Linux")
+def test_every_folder_that_got_a_file_is_forced_to_the_disk_before_the_last_file_moves(tmp_path, monkeypatch):
+    """Seen through the descriptors that are synchronised, in order, with the moves between them."""
+    events = []
+    fsync, replace = os.fsync, Path.replace
+
+    def seen_fsync(handle):
+        events.append(Path(f"/proc/self/fd/{handle}").resolve())
+        fsync(handle)
+
+    def seen_replace(path, target):
+        events.append((path.name, target))
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", seen_fsync)
+    monkeypatch.setattr(Path, "replace", seen_replace)
+    folder = tmp_path / "new" / "out"
+    write_staged(folder, "text")
+    moved = events.index(("done", folder / "m" / "done"))
+    assert {folder, folder / "m", folder / "z", folder / "z" / "deep"} <= set(events[:moved])
+    assert {folder, folder / "m", folder.parent, tmp_path} <= set(events[moved:])
+
+
+def test_what_fails_while_it_is_made_keeps_the_old_results(tmp_path):
+    def fail() -> None:
+        with staged(tmp_path / "out", last="m/done") as stage:
+            (stage / "a").write_text("new")
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        fail()
+    assert not (tmp_path / "out").exists()
+    write_staged(tmp_path / "out", "old")
+    with pytest.raises(OSError, match="disk full"):
+        fail()
+    assert set(texts_in(tmp_path / "out").values()) == {"old"}

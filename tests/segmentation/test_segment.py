@@ -129,6 +129,13 @@ def test_an_organ_no_pack_knows_gets_a_sentence(name, model):
         Segmenter(model, organs=["esophagus", name])
 
 
+def test_packs_are_chosen_by_name_each_once(model):
+    segmenter = Segmenter(model, packs=["chest", "chest"], config=QUIET)
+    assert [pack.voice.name for pack in segmenter.packs] == ["chest"]
+    with pytest.raises(ModelError, match=r"has no pack x, ches\. Did you mean chest\? Its packs: chest, "):
+        Segmenter(model, packs=["chest", "x", "ches"])
+
+
 def test_no_organ_at_all_gets_a_sentence(model):
     with pytest.raises(ModelError, match="No organ was asked for"):
         Segmenter(model, organs=[])
@@ -187,7 +194,7 @@ def test_one_broken_scan_does_not_stop_the_others(scans, shared_model_folder, tm
     out = tmp_path / "out"
     assert main(["segment", str(scans), "-m", str(shared_model_folder), "-o", str(out)]) == 1
     assert sorted(path.name for path in out.iterdir()) == ["a.nii.gz", "c.nii.gz", "manifest"]
-    shown = capsys.readouterr().out
+    shown = capsys.readouterr().err
     assert "1 failed:" in shown
     assert f"{scans / 'b.nii.gz'}: " in shown
     for name in ("a", "c"):

@@ -1,1 +1,1 @@
-"""The command line: `conseg VERB`, each verb a thin layer over one function of the package."""
+"""The command line: `conseg COMMAND`, each command a thin layer over one function of the package."""

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from continual_segment.cli.options import add_device, add_preset, add_stages, check_device
+from continual_segment.cli.options import add_device, add_preset, add_quiet, add_stages, check_device, say
 
 if TYPE_CHECKING:
     from continual_segment.config import ExperimentConfig
@@ -82,6 +82,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add_preset(parser, default="demo")
     add_stages(parser)
     add_device(parser, default="the preset's")
+    add_quiet(parser)
     parser.set_defaults(run=run)
 
 
@@ -107,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
         args.budgets,
     )  # fmt: skip
     results = run_benchmark(args.out, plan)
-    print(f"Tables and figures: {results}")
+    say(args, f"Tables and figures: {results}")
     return 0
 
 

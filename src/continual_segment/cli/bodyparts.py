@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from continual_segment.cli.options import add_device, check_device
+from continual_segment.cli.options import add_device, add_quiet, check_device, say
 
 if TYPE_CHECKING:
     from continual_segment.body_parts import Regions
+
+log = logging.getLogger(__name__)
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -40,6 +43,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--iterations", type=int, metavar="N", help="with --learn: updates (default: 1000)")
     parser.add_argument("--seed", type=int, metavar="S", help="with --learn (default: 0)")
     add_device(parser, default="cpu")
+    add_quiet(parser)
     parser.set_defaults(run=run)
 
 
@@ -104,6 +108,6 @@ def run_learn(args: argparse.Namespace) -> int:
     regressor.write(target)
     (folder / "checkpoint.pt").unlink(missing_ok=True)  # the file holds all of it now
     if not regressor.calibration.complete:
-        print("No vertebra labels were found: scores mean nothing yet, and every answer will be unknown.")
-    print(f"Wrote {target}; log and curves are in {folder}.")
+        log.warning("No vertebra labels were found: scores mean nothing yet; every answer will be unknown.")
+    say(args, f"Wrote {target}; log and curves are in {folder}.")
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from continual_segment.cli.options import add_preset
+from continual_segment.cli.options import add_preset, add_quiet, say
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -14,7 +14,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         help="learn four phantom datasets and write a report, in minutes",
         description="Make four phantom CT datasets, learn a pack from each, segment held-out scans with the "
         "packs of every step, and write OUT/report.html with pictures, scores, forgetting and the commands "
-        "behind them. Stopped, it goes on where it was when the command is given again.",
+        "behind them. The scores are printed too. Run the command again to resume.",
     )
     parser.add_argument(
         "-o", "--out", type=Path, default=Path("demo"), metavar="OUT", help="folder (default: demo)"
@@ -26,6 +26,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "--seed", type=int, default=0, metavar="S", help="another seed, other patients (default: 0)"
     )
     add_preset(parser, default="demo")
+    add_quiet(parser)
     parser.set_defaults(run=run)
 
 
@@ -33,5 +34,5 @@ def run(args: argparse.Namespace) -> int:
     from continual_segment.lab.demo import demo
 
     report = demo(args.out, args.preset, args.cases, seed=args.seed)
-    print(f"Open {report} in a browser.")
+    say(args, f"Open {report} in a browser.")
     return 0

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from continual_segment.cli.options import add_quiet
+
 if TYPE_CHECKING:
     from continual_segment.evaluation import Evaluation, StepForgetting
 
@@ -82,6 +84,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--workers", type=_positive, metavar="N", help="processes to score with; all cores by default"
     )
+    add_quiet(parser)
     parser.add_argument("--json", action="store_true", help="print the JSON, and nothing else, to stdout")
     parser.set_defaults(run=run)
 
@@ -108,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
         print(evaluation.table())
         if forgotten:
             print(_forgetting_line(forgotten))
-    _report(evaluation, args.output)
+    _report(evaluation, None if args.quiet else args.output)
     return 1 if evaluation.failures else 0
 
 

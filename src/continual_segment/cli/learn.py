@@ -6,7 +6,15 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from continual_segment.cli.options import add_device, add_model, add_preset, add_stages, check_device
+from continual_segment.cli.options import (
+    add_device,
+    add_model,
+    add_preset,
+    add_quiet,
+    add_stages,
+    check_device,
+    say,
+)
 
 if TYPE_CHECKING:
     from continual_segment.data.prepared import PreparedDataset
@@ -53,6 +61,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--seed", type=int, metavar="S", help="of weights and patches (default: the preset's)"
     )
+    add_quiet(parser)
     parser.set_defaults(run=run)
 
 
@@ -92,12 +101,13 @@ def run(args: argparse.Namespace) -> int:
     if args.anomaly_head:
         return run_anomaly(args, dataset, config.learn)
     pack = learn(dataset, args.model, config.learn, args.name, args.licence, args.anomalies)
-    print(
+    say(
+        args,
         f"{args.model} now has pack '{pack.name}': {told([organ.name for organ in pack.organs])}.\n"
         f"Validation Dice on patches {pack.card['validation_patch_dice']:.3f}; log and curves in "
         f"{run_folder(args.model, pack.name)}.\n"
         f"{small(pack.card)}"
-        f"Next: conseg verify {args.model}; conseg segment SCAN -m {args.model} -o OUT"
+        f"Next: conseg verify {args.model}; conseg segment SCAN -m {args.model} -o OUT",
     )
     return 0
 
@@ -106,9 +116,10 @@ def run_anomaly(args: argparse.Namespace, dataset: PreparedDataset, config: Lear
     from continual_segment.learning.anomaly import learn_anomaly
 
     head = learn_anomaly(dataset, args.model, config, args.name)
-    print(
+    say(
+        args,
         f"{args.model} now has anomaly head '{head.name}', learned from {', '.join(head.anomalies)}: Dice on "
-        f"validation patches {head.card['validation_patch_dice']:.3f}. Nothing else has changed."
+        f"validation patches {head.card['validation_patch_dice']:.3f}. Nothing else has changed.",
     )
     return 0
 

@@ -1,4 +1,4 @@
-"""`conseg VERB`: gathers the verbs, sets up logging and memory, turns our errors into one sentence."""
+"""`conseg COMMAND`: gathers the commands, sets up logging and memory, turns our errors into one message."""
 
 from __future__ import annotations
 
@@ -20,55 +20,70 @@ from continual_segment.cli import (
     segment,
     verify,
 )
+from continual_segment.cli.parser import Parser
 from continual_segment.errors import ContinualSegmentError
 from continual_segment.malloc import keep_freed_memory, start_again_with_malloc_settings
+from continual_segment.streams import lasting_streams
 
-VERBS = (demo, phantom, prepare, learn, pack, verify, segment, bodyparts, evaluate, benchmark)
+COMMANDS = (demo, phantom, prepare, learn, pack, verify, segment, bodyparts, evaluate, benchmark)
 RUN_NETWORKS = ("demo", "learn", "segment", "bodyparts", "benchmark")
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="conseg",
         description="One frozen CT encoder, many small organ packs: add, share and remove organs; nothing "
         "already learned ever changes.",
-        epilog="With your own data: prepare, learn, verify, segment, evaluate. `conseg VERB --help` explains "
-        "each.",
+        epilog="With your own data: prepare, learn, verify, segment, evaluate. `conseg COMMAND --help` "
+        "explains each.",
     )
     parser.add_argument("--version", action="version", version=f"conseg {__version__}")
     parser.add_argument("--debug", action="store_true", help="show tracebacks and debug messages")
-    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for verb in VERBS:
-        verb.add_parser(subparsers)
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add_parser(subparsers)
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done, 1 done with failures, 2 an error the user can mend, 130 stopped by Ctrl-C."""
-    args = make_parser().parse_args(arguments)
-    if arguments is None and args.verb in RUN_NETWORKS:
-        start_again_with_malloc_settings()
-    logging.basicConfig(level=logging.DEBUG if args.debug else logging.INFO, format="%(message)s")
+    """Exit code: 0 done, 1 done with failures, 2 an error the user can fix, 130 stopped by Ctrl-C."""
+    with lasting_streams() as output:
+        args = make_parser().parse_args(arguments)
+        if arguments is None and args.command in RUN_NETWORKS:
+            start_again_with_malloc_settings()
+        set_up_logging(args.debug, getattr(args, "quiet", False))
+        keep_freed_memory()
+        code = run(args)
+        output.flush()
+        if output.problem is not None:
+            print(f"conseg {args.command}: output is lost: {output.problem}.", file=sys.stderr)
+        return code or (2 if output.problem else 0)
+
+
+def set_up_logging(debug: bool, quiet: bool) -> None:
+    """Messages and progress bars on standard error; where it is quiet, warnings and errors alone."""
+    level = logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO
+    logging.basicConfig(level=level, format="%(message)s")
+    logging.getLogger("continual_segment.progress").setLevel(logging.WARNING if quiet else logging.INFO)
     for noisy in ("matplotlib", "PIL", "nibabel", "filelock", "numexpr", "blosc2"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    keep_freed_memory()
+
+
+def run(args: argparse.Namespace) -> int:
     try:
         return args.run(args)
     except ContinualSegmentError as error:
         if args.debug:
             raise
-        print(f"conseg {args.verb}: {error}", file=sys.stderr)
+        print(f"conseg {args.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        print(f"\nconseg {args.verb}: {str(stop) or 'stopped'}", file=sys.stderr)
+        print(f"\nconseg {args.command}: {str(stop) or 'stopped'}", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # `conseg ... | head` is no error
-        sys.stderr.close()
-        return 0
     except OSError as error:  # a full disk, a folder without rights: nothing a traceback explains better
         if args.debug:
             raise
-        print(f"conseg {args.verb}: {error}. Mend it and give the same command again.", file=sys.stderr)
+        print(f"conseg {args.command}: {error}. Fix it and run the same command again.", file=sys.stderr)
         return 2
 
 

@@ -1,9 +1,10 @@
-"""Options that several verbs share, so that they read the same everywhere."""
+"""Options that several commands share, so that they read the same everywhere."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 PRESETS = "tiny (seconds, for tests), demo (minutes), laptop (two CPU cores, half an hour), paper (one GPU)"
 
@@ -30,7 +31,25 @@ def add_stages(parser: argparse._ActionsContainer) -> None:
 
 
 def add_device(parser: argparse._ActionsContainer, default: str) -> None:
-    parser.add_argument("--device", metavar="NAME", help=f"cpu, cuda, cuda:1, mps (default: {default})")
+    parser.add_argument("-d", "--device", metavar="NAME", help=f"cpu, cuda, cuda:1, mps (default: {default})")
+
+
+def add_quiet(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", help="no progress and no messages but warnings and errors"
+    )
+
+
+def say(args: argparse.Namespace, text: str) -> None:
+    """Print a message that --quiet leaves out."""
+    if not args.quiet:
+        print(text)
+
+
+def add_old_spelling(parser: argparse._ActionsContainer, old: str, new: str, **options: Any) -> None:
+    """Accept the name that an option had earlier, without showing it."""
+    dest = new.removeprefix("--").replace("-", "_")
+    parser.add_argument(old, dest=dest, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **options)
 
 
 def check_device(name: str) -> None:

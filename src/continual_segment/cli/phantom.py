@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from continual_segment.cli.options import add_preset, add_workers
+from continual_segment.cli.options import add_preset, add_quiet, add_workers, say
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -41,6 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         help="all: the dataset's whole list (default); demo: a few large ones, quick to learn",
     )
     add_workers(parser)
+    add_quiet(parser)
     parser.set_defaults(run=run)
 
 
@@ -52,5 +53,5 @@ def run(args: argparse.Namespace) -> int:
     folder = write_phantom(
         args.out, args.dataset, args.cases, args.seed, spacing_mm, args.workers, organs=args.organs
     )
-    print(f"{args.cases} cases in {folder}. Next: conseg prepare {folder} --preset {args.preset}")
+    say(args, f"{args.cases} cases in {folder}. Next: conseg prepare {folder} --preset {args.preset}")
     return 0

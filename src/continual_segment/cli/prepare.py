@@ -7,6 +7,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from continual_segment.cli.options import add_quiet, say
+
 if TYPE_CHECKING:
     from continual_segment.data.prepare import PrepareConfig, PreparedDataset
 
@@ -75,6 +77,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--workers", type=_positive, metavar="N", help="processes to work with (default: one per core)"
     )
+    add_quiet(parser)
     parser.set_defaults(run=run)
 
 
@@ -90,12 +93,12 @@ def run(args: argparse.Namespace) -> int:
         raw = RawDataset.open(args.raw, workers=args.workers)
     dataset = prepare(raw, folder, config, args.workers)
     for note in raw.notes:
-        print(f"Note: {note}")
-    _show(dataset)
+        say(args, f"Note: {note}")
+    say(args, _described(dataset))
     learn = ["conseg", "learn", str(folder), "-m", str(args.model or "mymodel")]
     if not args.model and args.preset != DEFAULT_PRESET:
         learn += ["--preset", args.preset]
-    print(f"Next: {shlex.join(learn)}")
+    say(args, f"Next: {shlex.join(learn)}")
     return 0
 
 
@@ -122,12 +125,12 @@ def _config(args: argparse.Namespace) -> PrepareConfig:
         raise ConfigError(f"--spacing: {error}") from error
 
 
-def _show(dataset: PreparedDataset) -> None:
+def _described(dataset: PreparedDataset) -> str:
     from continual_segment.data.splits import SPLITS
 
     counts = ", ".join(f"{len(dataset.case_names(split))} {split}" for split in SPLITS)
     spacing = " x ".join(f"{size:g}" for size in dataset.config.spacing_mm)
-    print(
+    return (
         f"{dataset.name}: {len(dataset.splits)} cases ({counts}), {len(dataset.organs)} organs, "
         f"{spacing} mm (z, y, x).\n"
         f"Prepared in {dataset.folder}"

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from continual_segment.cli.options import add_device, add_model, check_device
+from continual_segment.cli.options import (
+    add_device,
+    add_model,
+    add_old_spelling,
+    add_quiet,
+    check_device,
+    say,
+)
 
 if TYPE_CHECKING:
     from continual_segment.clinic.outputs import OutputConfig
@@ -21,8 +29,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "segment",
         help="segment a scan or a folder of scans",
         description="Segment scans: one label map each on the scan's own grid, organ names in its header; or "
-        "as -ot asks. In a batch a scan that fails is reported at the end and the others are segmented all "
-        "the same (exit code 1); given again, the command goes on where it stopped.",
+        "as -ot asks. The organs that were found are listed with their volumes. In a batch a scan that fails "
+        "is reported at the end and the others are segmented all the same (exit code 1). Run the command "
+        "again to resume.",
         epilog="Examples: conseg segment ct_folder -m mymodel -o results -ot dicom_seg,rtstruct --statistics "
         "--preview; conseg segment scans/ -m mymodel -o results/ --organs liver,kidney_left",
     )
@@ -32,7 +41,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         nargs="?",
         metavar="SCAN_OR_FOLDER",
         help="a NIfTI, NRRD or MetaImage file, a DICOM series as folder, zip or DICOMDIR, a folder of these, "
-        "or a .txt file with one path a line",
+        "a dataset in the layout of TotalSegmentator (CASE/ct.nii.gz) or BIDS, or a .txt file with one path "
+        "a line",
     )
     parser.add_argument("-i", "--input", type=Path, metavar="SCAN_OR_FOLDER", help="the same, as an option")
     add_model(parser)
@@ -56,8 +66,15 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "--organs", metavar="A,B", help="only these organs; packs without any of them are not run"
     )
     parser.add_argument(
-        "--roi_subset", "--roi-subset", nargs="+", metavar="ORGAN", help="the same, with spaces between"
+        "-rs",
+        "--roi_subset",
+        "--roi-subset",
+        nargs="+",
+        metavar="ORGAN",
+        help="the same, with spaces between",
     )
+    parser.add_argument("--packs", metavar="A,B", help="run only these packs (default: all of the model)")
+    add_quiet(parser)
     add_extras(parser)
     add_merging(parser)
     add_speed(parser)
@@ -69,14 +86,16 @@ def add_extras(parser: argparse.ArgumentParser) -> None:
     """What is written beside the label maps."""
     group = parser.add_argument_group("what else is written")
     group.add_argument(
-        "--ml", action="store_true", help="one label map for all organs, which is the default here"
+        "-ml", "--ml", action="store_true", help="one label map for all organs, which is the default here"
     )
     group.add_argument(
+        "-s",
         "--statistics",
         action="store_true",
         help="also write volume, Hounsfield units and quality per organ, to statistics/ as JSON and CSV",
     )
     group.add_argument(
+        "-p",
         "--preview",
         action="store_true",
         help="also draw patient and organs from the front and the left, to preview/",
@@ -118,20 +137,22 @@ def add_merging(parser: argparse.ArgumentParser) -> None:
         "part of every slice, and packs are not run where they cover nothing",
     )
     group.add_argument(
-        "--everywhere",
+        "--ignore-coverage",
         action="store_true",
-        help="ask every pack everywhere, whatever body parts it covers",
+        help="run every pack everywhere, whatever body parts it covers",
     )
+    add_old_spelling(group, "--everywhere", "--ignore-coverage", action="store_true")
 
 
 def add_speed(parser: argparse.ArgumentParser) -> None:
     """What trades time for Dice."""
     group = parser.add_argument_group("how it is computed")
     group.add_argument(
+        "-f",
         "--fast",
         action="store_true",
-        help=f"windows overlap by {FAST_OVERLAP}, unless --overlap says otherwise: fewer windows; what that "
-        "costs in Dice stands in docs/performance.md",
+        help=f"windows overlap by {FAST_OVERLAP}, unless --overlap says otherwise: fewer windows; "
+        "docs/performance.md shows what that costs in Dice",
     )
     group.add_argument(
         "--overlap", type=float, metavar="SHARE", help="of neighbouring windows (default: 0.5)"
@@ -167,14 +188,18 @@ def add_input(parser: argparse.ArgumentParser) -> None:
         "interpolate over gaps of any length",
     )
     group.add_argument(
-        "--part",
+        "--shard",
         default="1/1",
         metavar="I/N",
         help="of a batch only the I-th of N shares, for job arrays (default: all)",
     )
+    add_old_spelling(group, "--part", "--shard")
     group.add_argument(
-        "--again", action="store_true", help="in a batch, also cases whose results are there and up to date"
+        "--overwrite",
+        action="store_true",
+        help="in a batch, also segment cases whose results are there and up to date",
     )
+    add_old_spelling(group, "--again", "--overwrite", action="store_true")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -186,13 +211,14 @@ def run(args: argparse.Namespace) -> int:
     config, outputs = segment_config(args), output_config(args)
     check_device(config.device)
     source = args.source or args.input
-    failures = segment(source, args.model, args.out, wanted(args), config, outputs, args.body_parts)
+    failures = segment(source, args.model, args.out, wanted(args), config, outputs, names_in(args.packs))
     if failures:
-        print(f"{len(failures)} failed:")
+        print(f"{len(failures)} failed:", file=sys.stderr)
         for scan, sentence in failures.items():
-            print(f"  {sentence}" if sentence.startswith(scan) else f"  {scan}: {sentence}")
+            print(f"  {sentence}" if sentence.startswith(scan) else f"  {scan}: {sentence}", file=sys.stderr)
         return 1
-    print(f"Results are in {args.out}.")
+    if args.out.exists():  # not where a shard of a batch is empty
+        say(args, f"Results are in {args.out}.")
     return 0
 
 
@@ -202,7 +228,7 @@ def segment_config(args: argparse.Namespace) -> SegmentConfig:
 
     names = ("merge", "nested", "overlap", "backend", "device")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    if args.everywhere:
+    if args.ignore_coverage:
         given["body_parts"] = False
     if args.fast:
         given.setdefault("overlap", FAST_OVERLAP)
@@ -219,14 +245,13 @@ def output_config(args: argparse.Namespace) -> OutputConfig:
     from continual_segment.clinic.outputs import OutputConfig
     from continual_segment.errors import ConfigError
 
-    if args.output_type is not None:
-        formats = [name.strip() for name in args.output_type.split(",") if name.strip()]
-    else:
+    formats = names_in(args.output_type)
+    if formats is None:
         formats = [format_of_file(args.out) or "nifti"]
     if args.ml and "nifti" not in formats:
         raise ConfigError(f"--ml means one NIfTI label map, but -ot asks for {', '.join(formats)}.")
-    if not (part := re.fullmatch(r"(\d+)/(\d+)", args.part)):
-        raise ConfigError(f"--part is I/N, such as 2/8, not {args.part!r}.")
+    if not (shard := re.fullmatch(r"(\d+)/(\d+)", args.shard)):
+        raise ConfigError(f"--shard is I/N, such as 2/8, not {args.shard!r}.")
     return OutputConfig(
         formats=tuple(formats),
         scores=args.scores,
@@ -236,8 +261,9 @@ def output_config(args: argparse.Namespace) -> OutputConfig:
         series=args.series,
         pick=args.pick,
         force=args.force,
-        part=(int(part[1]), int(part[2])),
-        again=args.again,
+        shard=(int(shard[1]), int(shard[2])),
+        overwrite=args.overwrite,
+        body_parts=args.body_parts,
     )
 
 
@@ -245,5 +271,9 @@ def wanted(args: argparse.Namespace) -> list[str] | None:
     """The organs asked for in either way; None for all."""
     if args.organs is None and args.roi_subset is None:
         return None
-    by_comma = (args.organs or "").split(",")
-    return [name.strip() for name in (*by_comma, *(args.roi_subset or ())) if name.strip()]
+    return [*(names_in(args.organs) or ()), *(args.roi_subset or ())]
+
+
+def names_in(text: str | None) -> list[str] | None:
+    """Names with commas between them; None where the option was not given."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

@@ -29,7 +29,13 @@ from continual_segment.volume import LabelMap
 
 log = logging.getLogger(__name__)
 
-ALIASES = {"dicom_rtstruct": "rtstruct", "nii": "nifti", "seg_nrrd": "seg.nrrd", "nifti_ml": "nifti"}
+ALIASES = {
+    "dicom_rtstruct": "rtstruct",
+    "dicom": "rtstruct",
+    "nii": "nifti",
+    "seg_nrrd": "seg.nrrd",
+    "nifti_ml": "nifti",
+}
 
 
 @dataclass(frozen=True, eq=False)

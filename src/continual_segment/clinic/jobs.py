@@ -10,6 +10,14 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from continual_segment.clinic.layouts import (
+    case_in_batch,
+    left_out,
+    listed,
+    scan_files_in_study,
+    scans_by_layout,
+    warn_of_left_out,
+)
 from continual_segment.errors import ScanError
 from continual_segment.files import (
     FORMATS,
@@ -21,6 +29,7 @@ from continual_segment.files import (
     study_of,
 )
 from continual_segment.files.dicom.choose import series_of_each
+from continual_segment.names import check_file_name, printable
 
 LIST_SUFFIX = ".txt"
 
@@ -69,20 +78,30 @@ def list_jobs(source: Path, output: Path, as_file: bool = False, pick: str | Non
     jobs = [job for each in found for job in _picked(each, pick)]
     if as_file and len(jobs) > 1:
         raise _too_many(output)
-    _refuse_shared_names(jobs)
-    return sorted(jobs, key=lambda job: job.case)
+    return _checked(sorted(jobs, key=lambda job: job.case))
 
 
 def _jobs_at(source: Path, output: Path, as_file: bool) -> list[Job]:
     if source.is_file() and source.suffix == LIST_SUFFIX:
         scans = _listed(source)
-    elif source.is_dir() and not holds_one_scan(source):
-        scans = _in_folder(source)
+    elif source.is_dir() and not holds_one_scan(source, output):
+        scans = _in_folder(source, output)
     else:
         return [_single(source, output, as_file)]
     if as_file:
         raise _too_many(output)
-    return [Job(case_of(scan), scan, output, alone=False) for scan in scans]
+    return [Job(case_in_batch(scan, case_of(scan)), scan, output, alone=False) for scan in scans]
+
+
+def _checked(jobs: list[Job]) -> list[Job]:
+    """The jobs, if each can be written under its own name without touching a scan."""
+    for job in jobs:
+        check_file_name(job.case, f"{printable(str(job.source))}: the case", ScanError)
+        target = job.folder / job.file_name(".nii.gz")
+        if target.exists() and job.source.exists() and target.samefile(job.source):
+            raise ScanError(f"{job.source}: the results would overwrite this scan. Choose another output.")
+    _refuse_shared_names(jobs)
+    return jobs
 
 
 def _too_many(output: Path) -> ScanError:
@@ -117,38 +136,56 @@ def _unique(names: list[str]) -> list[str]:
 
 
 def _single(source: Path, output: Path, as_file: bool) -> Job:
+    if source.is_dir():
+        warn_of_left_out(source, scan_files_in_study(source, output))
     if not as_file:
         return Job(case_of(source), source, output)
     case = name_of_scan(output) if is_scan_file(output) else output.stem
     return Job(case.removesuffix(".seg"), source, output.parent, output.name)
 
 
-def holds_one_scan(folder: Path) -> bool:
-    """Whether all DICOM files at and below a folder are of one study, and no other scan is there."""
+def holds_one_scan(folder: Path, output: Path) -> bool:
+    """Whether all DICOM files at and below a folder are of one study, and no other scan is there.
+
+    Another scan is a file directly in the folder, or one that a layout names; results are none.
+    """
     studies = {study_of(below) for below in (folder, *_folders(folder))} - {None}
-    return len(studies) == 1 and not any(map(is_scan_file, folder.iterdir()))
+    others = [path for path in folder.iterdir() if is_scan_file(path)] or scans_by_layout(folder, output)
+    return len(studies) == 1 and not others
 
 
 def _folders(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.rglob("*")) if path.is_dir()]
 
 
-def _in_folder(folder: Path) -> list[Path]:
+def _in_folder(folder: Path, output: Path) -> list[Path]:
     if study_of(folder) is not None:
         raise ScanError(
             f"{folder}: DICOM files of several studies, or DICOM and other scans, are side by side. "
             "Put every study into a folder of its own."
         )
-    seen = [path for path in folder.iterdir() if not path.name.startswith(".")]
-    scans = [path for path in seen if path.is_file() and (is_scan_file(path) or is_dicom_source(path))]
-    scans = [path for path in scans if not is_dicomdir(path)]
-    scans += [path for path in seen if path.is_dir() and _has_study(path)]
+    scans, beside = _find(folder, output)
+    unread = [*beside, *left_out(folder, scans, output)]
     if not scans:
+        below = f" Not read: {listed(unread)}." if unread else ""
         raise ScanError(
             f"{folder}: no scan in this folder, or none that may be read. Scans are DICOM, or end in "
-            f"{' or '.join(FORMATS)}."
+            f"{' or '.join(FORMATS)}.{below}"
         )
+    warn_of_left_out(folder, unread)
     return scans
+
+
+def _find(folder: Path, output: Path) -> tuple[list[Path], list[str]]:
+    """The scans, and folders of DICOM files that are not read because a layout names another scan there."""
+    seen = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    files = [path for path in seen if path.is_file() and (is_scan_file(path) or is_dicom_source(path))]
+    files = [path for path in files if not is_dicomdir(path)]
+    by_layout = scans_by_layout(folder, output)
+    named = {folder / path.relative_to(folder).parts[0] for path in by_layout}
+    studies = [path for path in seen if path.is_dir() and _has_study(path)]
+    scans = [*files, *by_layout, *(path for path in studies if path not in named)]
+    return scans, [f"{path.name}/: DICOM" for path in studies if path in named]
 
 
 def _has_study(folder: Path) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from continual_segment import __version__
+from continual_segment.body_parts import BodyPartRegressor
 from continual_segment.clinic.jobs import Job
 from continual_segment.clinic.sanity import Sanity
 from continual_segment.files import Source
@@ -31,13 +32,18 @@ NOT_THE_RESULT = ("progress", *HOW_COMPUTED)
 """Settings that a result does not depend on."""
 
 
-def request_of(segmenter: Segmenter, encoder: str, outputs: dict[str, Any]) -> dict[str, Any]:
-    """All that decides what a scan becomes."""
+def request_of(
+    segmenter: Segmenter, encoder: str, outputs: dict[str, Any], regressor: BodyPartRegressor | None = None
+) -> dict[str, Any]:
+    """All that decides what a scan becomes; `regressor` is the one in place of the model's own."""
+    regressor = regressor or segmenter.regressor
     settings = {name: value for name, value in asdict(segmenter.config).items() if name not in NOT_THE_RESULT}
     request = {
         "version": __version__,
         "encoder": encoder,
         "packs": {pack.voice.name: pack.voice.fingerprint for pack in segmenter.packs},
+        "anomaly_heads": {head.voice.name: head.voice.fingerprint for head in segmenter.heads},
+        "body_parts": regressor.fingerprint if regressor else None,
         "organs": [organ.name for organ in segmenter.organs],
         "settings": settings,
         "outputs": outputs,

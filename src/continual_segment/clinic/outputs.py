@@ -15,6 +15,7 @@ from continual_segment.clinic.manifest import FOLDER, manifest_of
 from continual_segment.clinic.preview import preview
 from continual_segment.clinic.read import Case
 from continual_segment.clinic.statistics import as_csv, organ_statistics
+from continual_segment.clinic.summary import Summary, summarise
 from continual_segment.errors import ConfigError
 from continual_segment.files import (
     Source,
@@ -52,18 +53,20 @@ class OutputConfig:
     """Rule that chooses instead: thinnest, most-slices, or all, which makes each series a case of its own."""
     force: bool = False
     """Segment what does not look like a CT, leave out files that cannot be read, interpolate over any gap."""
-    part: tuple[int, int] = (1, 1)
+    shard: tuple[int, int] = (1, 1)
     """Which of how many equal shares of a batch: (2, 8) is the second of eight, for job arrays."""
-    again: bool = False
-    """Segment cases of a batch anew whose results are there and would become the same."""
+    overwrite: bool = False
+    """Also segment cases of a batch whose results are there and would become the same."""
+    body_parts: Path | None = None
+    """File with the regressor of body parts to use, in place of the model's own."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "formats", tuple(map(canonical_format, self.formats)))
         if len(set(self.formats)) < max(1, len(self.formats)):
             raise ConfigError("Name at least one output format, and each of them once.")
         check_pick(self.pick, self.series)
-        if not 1 <= self.part[0] <= self.part[1]:
-            raise ConfigError(f"--part is I/N with I from 1 to N, not {self.part[0]}/{self.part[1]}.")
+        if not 1 <= self.shard[0] <= self.shard[1]:
+            raise ConfigError(f"--shard is I/N with I from 1 to N, not {self.shard[0]}/{self.shard[1]}.")
 
     def grids(self, source: Source) -> list[Grid]:
         """Where labels are needed: the scan's own grid first, then its slices as they were scanned."""
@@ -72,7 +75,8 @@ class OutputConfig:
 
     def for_manifest(self) -> dict[str, Any]:
         """What decides the files of a case."""
-        values = {name: value for name, value in asdict(self).items() if name not in ("part", "again")}
+        others = ("shard", "overwrite", "body_parts")  # the regressor counts by its fingerprint
+        values = {name: value for name, value in asdict(self).items() if name not in others}
         if self.series is not None and "." in self.series:  # a UID, which leads to the patient
             values["series"] = f"sha256:{hashlib.sha256(self.series.encode()).hexdigest()}"
         return values
@@ -95,6 +99,10 @@ class Result:
     on_slices: LabelMap | None = None
     """The labels on the slices as they were scanned, where those were moved and are written to."""
 
+    @property
+    def summary(self) -> Summary:
+        return summarise(self.case.job.case, self.labels, self.nested, self.seconds)
+
 
 def write_result(result: Result, config: OutputConfig, request: Mapping[str, Any]) -> None:
     """Everything that was asked for; nothing where something goes wrong."""
@@ -102,7 +110,7 @@ def write_result(result: Result, config: OutputConfig, request: Mapping[str, Any
     case = result.case
     job, source, labels, explained = case.job, case.source, result.labels, result.explained
     labelled = Labelled(job, source, labels, result.nested, result.on_slices)
-    with staged(job.folder) as stage:
+    with staged(job.folder, last=job.beside(Path(), FOLDER, ".json")) as stage:
         for name in config.formats:
             write_format(name, stage, labelled)
         if (config.scores or config.explain) and result.scores is not None:

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from continual_segment.clinic.jobs import Job, list_jobs
 from continual_segment.clinic.manifest import how_computed, is_done, request_of
 from continual_segment.clinic.outputs import OutputConfig, Result, write_result
 from continual_segment.clinic.read import Case, read_case
+from continual_segment.clinic.summary import Summary
 from continual_segment.errors import ConfigError, ContinualSegmentError
 from continual_segment.files import is_scan_file
 from continual_segment.files.dicom.listing import title as title_of
@@ -40,33 +42,39 @@ def segment(
     organs: Sequence[str] | None = None,
     config: SegmentConfig | None = None,
     outputs: OutputConfig | None = None,
-    body_parts: Path | None = None,
+    packs: Sequence[str] | None = None,
 ) -> dict[str, str]:
     """Segment a scan, or all of a folder or list, into `output`; return the failures, scan -> sentence.
 
     A scan is a NIfTI, NRRD or MetaImage file, or a DICOM series as folder or zip. One scan becomes `output`
-    itself where that names a file, else `output`/<case>.nii.gz. `body_parts` is a file with a regressor that
-    tells the body part of every slice.
+    itself where that names a file, else `output`/<case>.nii.gz. `organs` and `packs` restrict what is looked
+    for. What was found is logged, one scan as a table, a batch with a line per case.
     """
     outputs = outputs or OutputConfig()
     model = model if isinstance(model, Model) else Model.open(model)
     jobs = list_jobs(source, output, names_file(output, outputs), outputs.pick)
-    segmenter = Segmenter(model, organs, config=config)
-    regressor = BodyPartRegressor.read(body_parts) if body_parts else None
-    request = request_of(segmenter, model.encoder_fingerprint, outputs.for_manifest())
+    segmenter = Segmenter(model, organs, packs, config=config)
+    regressor = BodyPartRegressor.read(outputs.body_parts) if outputs.body_parts else None
+    request = request_of(segmenter, model.encoder_fingerprint, outputs.for_manifest(), regressor)
+    jobs = still_to_do(jobs, request, outputs)
 
     def compute(case: Case) -> Result:
         return segment_case(case, segmenter, regressor, outputs)
 
-    if len(jobs) > 1:
-        return segment_batch(still_to_do(jobs, request, outputs), compute, outputs, request)
-    failures: dict[str, str] = {}
+    if all(job.alone for job in jobs):
+        return segment_one(jobs[0], compute, outputs, request) if jobs else {}
+    return segment_batch(jobs, compute, outputs, request)
+
+
+def segment_one(job: Job, compute: Compute, outputs: OutputConfig, request: dict[str, Any]) -> dict[str, str]:
+    """One scan, in this process; a bug of ours keeps its traceback."""
     try:
-        result = compute(read_case(jobs[0], outputs.series, outputs.force))
+        result = compute(read_case(job, outputs.series, outputs.force))
         write_result(result, outputs, request)
     except (ContinualSegmentError, OSError, MemoryError) as error:
-        failures[jobs[0].title] = sentence_of(error)
-    return failures
+        return {job.title: sentence_of(error)}
+    log.info("%s", result.summary.table())
+    return {}
 
 
 def names_file(output: Path, outputs: OutputConfig) -> bool:
@@ -87,14 +95,16 @@ def names_file(output: Path, outputs: OutputConfig) -> bool:
 
 
 def still_to_do(jobs: list[Job], request: dict[str, Any], outputs: OutputConfig) -> list[Job]:
-    """This part's jobs without those whose results are there."""
-    index, parts = outputs.part
-    own = jobs[index - 1 :: parts]
-    left = [job for job in own if outputs.again or not is_done(job, request)]
-    if len(left) < len(own):
-        log.info(
-            "%d of %d cases are done already; --again segments them anew.", len(own) - len(left), len(own)
-        )
+    """This shard's jobs, of a batch without those whose results are there."""
+    index, shards = outputs.shard
+    own = jobs[index - 1 :: shards]
+    left = [job for job in own if job.alone or outputs.overwrite or not is_done(job, request)]
+    if not own:
+        log.info("Nothing to do: %d cases in %d shards leave shard %d empty.", len(jobs), shards, index)
+    elif len(left) < len(own):
+        nothing = "" if left else "Nothing to do: "
+        done = len(own) - len(left)
+        log.info("%s%d of %d cases are done; --overwrite segments them again.", nothing, done, len(own))
     return left
 
 
@@ -114,23 +124,33 @@ def segment_batch(
             log.debug("how it came about", exc_info=error)
             return None
 
+    def finish(number: int, job: Job, summary: Summary) -> None:
+        attempt(job, writer.finish)
+        if str(job.source) not in failures:
+            log.info("[%d/%d] %s", number, len(jobs), summary.line())
+
     with closing(Companion(read_case)) as reader, closing(Companion(write_result)) as writer:
-        written: Job | None = None
-        for job, following in zip(jobs, [*jobs[1:], None], strict=True):
-            if job is jobs[0]:
+        written: tuple[int, Job, Summary] | None = None
+        for number, job in enumerate(jobs, start=1):
+            if number == 1:
                 reader.start(job, outputs.series, outputs.force)
             case = attempt(job, reader.finish)
-            if following:
-                reader.start(following, outputs.series, outputs.force)
-            result = case and attempt(job, lambda case=case: compute(case))  # type: ignore[misc]
-            if result:
+            if number < len(jobs):
+                reader.start(jobs[number], outputs.series, outputs.force)
+            found = case and attempt(job, partial(_summarised, compute, case))
+            if found:
                 if written:
-                    attempt(written, writer.finish)
-                writer.start(result, outputs, request)
-                written = job
+                    finish(*written)
+                writer.start(found[0], outputs, request)
+                written = number, job, found[1]
         if written:
-            attempt(written, writer.finish)
+            finish(*written)
     return failures
+
+
+def _summarised(compute: Compute, case: Case) -> tuple[Result, Summary]:
+    result = compute(case)
+    return result, result.summary
 
 
 def sentence_of(error: Exception) -> str:

@@ -26,7 +26,6 @@ import numpy as np
 import torch
 from filelock import FileLock, Timeout
 from scipy import ndimage
-from tqdm import tqdm
 
 from continual_segment.data.prepared import (
     FORMAT,
@@ -41,6 +40,7 @@ from continual_segment.data.splits import split_cases
 from continual_segment.errors import DatasetError
 from continual_segment.files.atomic import UNFINISHED, atomic_path, write_json
 from continual_segment.processes import for_each, workers_for
+from continual_segment.progress import progress_bar
 from continual_segment.volume import LabelMap, Volume
 
 __all__ = [
@@ -134,9 +134,9 @@ def stale_cases(raw: RawDataset, folder: Path, config: PrepareConfig) -> list[Ra
 
 
 def _stale_cases(raw: RawDataset, folder: Path, config: PrepareConfig, progress: bool) -> list[RawCase]:
-    cases = tqdm(
+    cases = progress_bar(
         raw.cases,
-        f"Comparing {raw.name}",
+        desc=f"Comparing {raw.name}",
         unit="case",
         delay=2,  # where no file is read, it takes less
         leave=False,

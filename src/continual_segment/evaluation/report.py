@@ -84,6 +84,20 @@ class Report:
     def forgetting(self) -> list[StepForgetting]:
         return forgetting(self.dice)
 
+    def table(self) -> str:
+        """Mean Dice of every dataset after the last step, for a terminal."""
+        last = self.steps[-1]
+        lost = self.forgetting[-1].absolute if self.forgetting else {}
+        width = max(map(len, ("dataset", *last.alone)))
+        rows = [f"{'dataset':<{width}}  organs  own pack  merged  forgotten"]
+        for name, own in last.alone.items():
+            merged = last.merged[name].mean.dice
+            forgotten = f"{lost[name]:.3f}" if name in lost else "-"
+            scores = f"{len(own.organs):>6}  {own.mean.dice:>8.3f}  {merged:>6.3f}  {forgotten:>9}"
+            rows.append(f"{name:<{width}}  {scores}")
+        note = "Mean Dice on held-out scans; forgotten: by the own pack since its best step."
+        return "\n".join([*rows, note])
+
 
 def write_report(folder: Path, result: Report, commands: Sequence[str]) -> Path:
     """Write report.html, the pictures in it, and scores.json; return the report's path.

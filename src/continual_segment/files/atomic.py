@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -40,10 +40,12 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
 
 
 @contextmanager
-def staged(folder: Path | str) -> Iterator[Path]:
+def staged(folder: Path | str, last: Path | str) -> Iterator[Path]:
     """A hidden folder whose files move to the same places in `folder` when the block ends without an error.
 
-    For results of several files: whatever goes wrong while they are made, none of them is seen.
+    For results of several files: whatever goes wrong while they are made, none of them is seen. They take
+    their names one by one, so `last` is the file, by its path in the folder, whose presence shows that all
+    others are there: an old one is removed before the first file moves, and the new one moves at the end.
     """
     folder = Path(folder)
     new = [each for each in (folder, *folder.parents) if not each.exists()]
@@ -52,16 +54,34 @@ def staged(folder: Path | str) -> Iterator[Path]:
     try:
         stage.mkdir()
         yield stage
-        for path in sorted(path for path in stage.rglob("*") if path.is_file()):
-            target = folder / path.relative_to(stage)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            path.replace(target)
-        _force_to_disk(folder)
+        _move_in(stage, folder, Path(last))
+        for each in new:
+            _force_to_disk(each.parent)
     finally:
         _remove(stage)
         for each in new:  # made for this, and given up where nothing came of it
             with suppress(OSError):
                 each.rmdir()
+
+
+def _move_in(stage: Path, folder: Path, last: Path) -> None:
+    """Each step is on the disk before the next: a power failure leaves no other state than a kill."""
+    files = sorted(path.relative_to(stage) for path in stage.rglob("*") if path.is_file())
+    for file in files:
+        _force_to_disk(stage / file)
+    if (folder / last).exists():
+        (folder / last).unlink()
+        _force_to_disk((folder / last).parent)
+    _move([file for file in files if file != last], stage, folder)
+    _move([file for file in files if file == last], stage, folder)
+
+
+def _move(files: Sequence[Path], stage: Path, folder: Path) -> None:
+    for file in files:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (stage / file).replace(folder / file)
+    for parent in sorted({parent for file in files for parent in file.parents}, reverse=True):
+        _force_to_disk(folder / parent)  # deepest first; the last is the folder itself
 
 
 def write_bytes(path: Path | str, data: bytes) -> None:

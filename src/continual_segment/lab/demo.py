@@ -100,6 +100,7 @@ def demo(
     datasets = {name: ProtocolDataset(pieces.raw(name), anomalies(name)) for name in ORDER}
     report = run_protocol(folder, datasets, pieces.config, held_out)
     report = replace(report, seconds=time.monotonic() - started if fresh else None)
+    log.info("%s", report.table())
     return write_report(folder, report, commands(pieces))
 
 

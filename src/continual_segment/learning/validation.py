@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
-from tqdm import tqdm
 
 from continual_segment.data.patches import read_box
 from continual_segment.data.prepared import PreparedDataset, normalise
 from continual_segment.data.prepared_case import PreparedCase
 from continual_segment.networks import Mask
+from continual_segment.progress import progress_bar
 from continual_segment.segmentation.windows import window_starts
 from continual_segment.training.validate import Overlaps
 
@@ -61,7 +61,7 @@ def dice_of_paths(
 ) -> dict[Mask, float]:
     """Mean Dice over organs of every path; `answers` gives all their logits on a window."""
     overlaps: dict[Mask, Overlaps] = {}
-    for number in tqdm(range(len(windows)), desc=title, unit="window", dynamic_ncols=True):
+    for number in progress_bar(range(len(windows)), desc=title, unit="window", dynamic_ncols=True):
         images, labels = windows[number]
         for mask, logits in answers(images.to(device)):
             overlaps.setdefault(mask, Overlaps(organs)).add(logits.argmax(dim=1).cpu(), labels)

@@ -97,16 +97,21 @@ def within(answer: Answer, winner: Tensor, nesting: Nesting) -> Answer:
     return replace(answer, whole=winner, wholes=torch.tensor(wholes, dtype=torch.int32, device=winner.device))
 
 
+def nesting_of(labels: LabelMap) -> Nesting:
+    """Which organs of a label map are parts of which, by their numbers in the map."""
+    organs = {label: find_organ(name) for label, name in labels.names.items()}
+    local = {organ.id: label for label, organ in organs.items()}
+    wholes = owned_wholes(organs.values())
+    return Nesting({local[part]: local[whole] for part, whole in wholes.items()})
+
+
 def layers(labels: LabelMap) -> list[LabelMap]:
     """The layers of a map with parts drawn over wholes: wholes and all undivided organs first, parts after.
 
     On a layer below, voxels are 0 where no organ of the map is so deep.
     """
-    organs = {label: find_organ(name) for label, name in labels.names.items()}
-    local = {organ.id: label for label, organ in organs.items()}
-    wholes = owned_wholes(organs.values())
-    nesting = Nesting({local[part]: local[whole] for part, whole in wholes.items()})
-    chains = {label: nesting.chain(label) for label in organs}
+    nesting = nesting_of(labels)
+    chains = {label: nesting.chain(label) for label in labels.names}
     found = []
     for layer in range(nesting.depth + 1):
         table = np.zeros(max([0, *chains]) + 1, labels.voxels.dtype)

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from continual_segment.body_parts import BodyPartRegressor
 from continual_segment.data.prepare import on_spacing
@@ -22,8 +20,10 @@ from continual_segment.data.resample import resample_scan
 from continual_segment.errors import ModelError
 from continual_segment.model import Model, OrganPack
 from continual_segment.model.head import AnomalyHead, anomaly_heads
+from continual_segment.names import did_you_mean, printable
 from continual_segment.organs import LAST_HASHED_ID, Organ, canonical_name, owned_wholes
 from continual_segment.packed import PackedVolume
+from continual_segment.progress import progress_bar
 from continual_segment.segmentation.answers import Voice
 from continual_segment.segmentation.backends import BACKENDS, BackendName, start_encoder
 from continual_segment.segmentation.explain import (
@@ -128,8 +128,7 @@ class Segmenter:
         """`organs` and `packs` restrict what is looked for; packs without any such organ are not run."""
         self.config = config or SegmentConfig()
         self.prepare, self.window = model.prepare, model.window
-        names = sorted(model.pack_names if packs is None else packs)
-        chosen = [model.pack(name) for name in names]
+        chosen = [model.pack(name) for name in wanted_packs(model, packs)]
         self.organs = wanted_organs(model.folder, chosen, organs)
         ids = {organ.id for organ in self.organs}
         chosen = [pack for pack in chosen if ids & {organ.id for organ in pack.organs}]
@@ -259,7 +258,9 @@ class Segmenter:
         windows = count_windows(rows.shape, self.window, config.overlap)
         with (
             torch.no_grad(),
-            tqdm(total=windows, desc=title, unit="window", disable=not config.progress, leave=False) as bar,
+            progress_bar(
+                total=windows, desc=title, unit="window", disable=not config.progress, leave=False
+            ) as bar,
         ):
             for slab in run_slabs(rows, networks, cut, known, bar.update):
                 self._take(slab, found, merged, box)
@@ -331,6 +332,22 @@ def known_on(known: Known, own: Grid, grid: Grid) -> Known:
     return Known(part, anomaly)
 
 
+def wanted_packs(model: Model, names: Sequence[str] | None) -> list[str]:
+    """The packs asked for, or all, by name."""
+    known = model.pack_names
+    if names is None:
+        return sorted(known)
+    if not names:
+        raise ModelError(f"No pack was asked for. {model.folder} has {', '.join(known) or 'none'}.")
+    if unknown := [name for name in names if name not in known]:
+        hint = "".join(did_you_mean(name, known) for name in unknown)
+        raise ModelError(
+            f"{model.folder} has no pack {', '.join(map(printable, unknown))}. {hint}"
+            f"Its packs: {', '.join(known) or 'none'}."
+        )
+    return sorted(set(names))
+
+
 def wanted_organs(folder: Path, packs: Sequence[OrganPack], names: Sequence[str] | None) -> list[Organ]:
     """The organs asked for, or all the packs know, by id."""
     known = {organ.name: organ for pack in packs for organ in pack.organs}
@@ -342,8 +359,7 @@ def wanted_organs(folder: Path, packs: Sequence[OrganPack], names: Sequence[str]
     if not wanted:
         raise ModelError(f"No organ was asked for. {folder} knows {', '.join(sorted(known))}.")
     if unknown := [given for name, given in wanted.items() if name not in known]:
-        near = {match for given in unknown for match in get_close_matches(canonical_name(given), known, 2)}
-        hint = f"Did you mean {' or '.join(sorted(near))}? " if near else ""
+        hint = "".join(did_you_mean(canonical_name(given), known) for given in unknown)
         raise ModelError(
             f"{folder} does not know {', '.join(unknown)}. {hint}It knows {', '.join(sorted(known))}."
         )

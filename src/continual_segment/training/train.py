@@ -19,9 +19,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
-from tqdm import tqdm
 
 from continual_segment.errors import ContinualSegmentError
+from continual_segment.progress import progress_bar
 from continual_segment.training.checkpoint import load_checkpoint, save_checkpoint
 from continual_segment.training.history import write_history
 from continual_segment.training.interrupt import StopRequest
@@ -120,7 +120,7 @@ def train(
             log.info("%s goes on after iteration %d of %d", title, done, config.iterations)
     losses: list[float] = []
     started = time.monotonic() - spent
-    bar = tqdm(total=config.iterations, initial=done, desc=title, unit="it", dynamic_ncols=True)
+    bar = progress_bar(total=config.iterations, initial=done, desc=title, unit="it", dynamic_ncols=True)
     with StopRequest() as stop, bar:
         for images, labels in numbered_batches(batches, done, config):
             losses.append(update(images, labels, iteration=done))

@@ -1,0 +1,50 @@
+"""The argument parser of every command: what it does not know is an error with a suggestion, never a guess.
+
+argparse alone reads `-ml` as `-m l`, `-ss` as `-s -s` and `--stat` as `--statistics`. Options of other tools
+would be misread in silence, and a new option would change the meaning of old scripts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any, NoReturn
+
+from continual_segment.names import did_you_mean, printable
+
+
+class Parser(argparse.ArgumentParser):
+    """Options are given by their full name, and the value of a short one is an argument of its own."""
+
+    def error(self, message: str) -> NoReturn:
+        end = "" if message.endswith((".", "?")) else "."
+        print(f"{self.prog}: {message}{end} See `{self.prog} --help`.", file=sys.stderr)
+        sys.exit(2)
+
+    def _get_option_tuples(self, option_string: str) -> list[Any]:
+        """The options that an argument with a dash, which is no option itself, may stand for: none."""
+        name = option_string.partition("=")[0]
+        is_option = name[1:2] not in "0123456789." and " " not in name
+        if is_option and self._subparsers is None:  # else it may be an option of the command that follows
+            self._refuse(name)
+        return []
+
+    def _refuse(self, option: str) -> NoReturn:
+        known = self._option_string_actions
+        short, value = option[:2], option[2:]
+        if short in known and known[short].nargs != 0 and not option.startswith("--"):
+            hint = f"Separate the value: {short} {value}"
+        else:
+            hint = did_you_mean(option, [name for name in known if known[name].help is not argparse.SUPPRESS])
+        self.error(f"unknown option {printable(option)}. {hint}".strip())
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        names = [str(choice) for choice in action.choices]
+        is_command = isinstance(action, argparse._SubParsersAction)
+        raise argparse.ArgumentError(
+            None if is_command else action,
+            f"unknown {'command' if is_command else 'value'} {printable(repr(value))}. "
+            f"{did_you_mean(str(value), names)}There are {', '.join(names)}",
+        )

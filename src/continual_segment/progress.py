@@ -1,0 +1,24 @@
+"""Progress bars, which one switch hides everywhere: `--quiet`, or in a program
+
+logging.getLogger("continual_segment.progress").setLevel("WARNING")
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from tqdm import tqdm
+
+log = logging.getLogger(__name__)
+if log.level == logging.NOTSET:  # bars are shown unless a level was set here, whatever level messages have
+    log.setLevel(logging.INFO)
+
+
+def progress_bar(
+    iterable: Iterable[Any] | None = None, *, disable: bool | None = False, **options: Any
+) -> tqdm:
+    """A bar of tqdm; `disable=None` hides it where there is no terminal."""
+    hidden = disable or not log.isEnabledFor(logging.INFO)
+    return tqdm(iterable, disable=True if hidden else disable, **options)

@@ -1,0 +1,96 @@
+"""Options mean what they spell: nothing is abbreviated, joined or guessed; errors make suggestions."""
+
+from __future__ import annotations
+
+import pytest
+
+from continual_segment.cli.main import main, make_parser
+
+SEGMENT = "segment scan -m model -o out"
+
+
+def parsed(words):
+    return make_parser().parse_args(words.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "value"),
+    [
+        ("-ml", "ml", True),
+        ("-s", "statistics", True),
+        ("-p", "preview", True),
+        ("-f", "fast", True),
+        ("-q", "quiet", True),
+        ("-d gpu:1", "device", "gpu:1"),
+        ("-rs liver spleen", "roi_subset", ["liver", "spleen"]),
+        ("-ot organs", "output_type", "organs"),
+        ("--packs a,b", "packs", "a,b"),
+        ("--part 2/8", "shard", "2/8"),
+        ("--shard 2/8", "shard", "2/8"),
+        ("--again", "overwrite", True),
+        ("--everywhere", "ignore_coverage", True),
+    ],
+)
+def test_short_options_and_old_spellings_are_known(words, name, value):
+    for command in (f"{SEGMENT} {words}", f"segment scan {words} -m model -o out"):
+        args = parsed(command)
+        assert getattr(args, name) == value
+        assert str(args.model) == "model"  # `-ml` is not `-m l`
+
+
+def test_what_old_spellings_set_is_off_by_default():
+    args = parsed(SEGMENT)
+    assert (args.shard, args.overwrite, args.ignore_coverage) == ("1/1", False, False)
+
+
+def test_help_shows_new_spellings_alone(capsys):
+    with pytest.raises(SystemExit):
+        main(["segment", "--help"])
+    shown = capsys.readouterr().out
+    for new, old in (
+        ("--shard", "--part"),
+        ("--overwrite", "--again"),
+        ("--ignore-coverage", "--everywhere"),
+    ):
+        assert new in shown
+        assert old not in shown.replace("--body-parts", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "suggestion"),
+    [
+        (f"{SEGMENT} --stat", "--statistics"),
+        (f"{SEGMENT} --organ=left kidney", "--organs"),
+        (f"{SEGMENT} -ff", "-f"),  # not -f twice
+        (f"{SEGMENT} -sii", "-s"),  # not -s -i i
+        ("segment scan -mmodel -o out", "-m model"),
+        ("segment scan -m model -oout", "-o out"),
+        (f"{SEGMENT} -xyz", ""),
+        ("learn prepared -m model --iteration 3", "--iterations"),
+        ("pack list -mmodel", "-m model"),
+        ("segmnet scan", "segment"),
+        ("pack lst -m model", "list"),
+        ("phantom out --dataset totalsg", "totalseg"),
+        ("unicorn", "demo, phantom"),
+    ],
+)
+def test_what_is_not_known_is_one_line_with_a_suggestion(words, suggestion, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(words.split())
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("conseg")
+    assert "unknown" in line
+    assert suggestion in line
+    assert line.endswith("--help`.")
+
+
+def test_a_hidden_spelling_is_not_suggested(capsys):
+    with pytest.raises(SystemExit):
+        main(f"{SEGMENT} --everywher".split())
+    assert "--everywhere" not in capsys.readouterr().err
+
+
+def test_negative_numbers_are_values(capsys):
+    assert parsed("learn prepared -m model --seed -1").seed == -1
+    assert parsed("phantom out --dataset chest --spacing -1.5 2 3").spacing == [-1.5, 2.0, 3.0]
