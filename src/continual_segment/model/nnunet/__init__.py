@@ -1,0 +1,19 @@
+"""Stock nnU-Net v2 models, read safely and described as data."""
+
+from continual_segment.model.nnunet.architecture import NnunetArchitecture
+from continual_segment.model.nnunet.dataset import Attribution, NnunetLabels
+from continual_segment.model.nnunet.model import NnunetModel
+from continual_segment.model.nnunet.plans import IntensityProperties, Preprocessing, Resampling
+from continual_segment.model.nnunet.report import ImportReport, Training
+
+__all__ = [
+    "Attribution",
+    "ImportReport",
+    "IntensityProperties",
+    "NnunetArchitecture",
+    "NnunetLabels",
+    "NnunetModel",
+    "Preprocessing",
+    "Resampling",
+    "Training",
+]
