@@ -105,6 +105,11 @@ def load_preset(name: str) -> ExperimentConfig:
     return read_config(path)
 
 
+def preset_of(network: NetworkConfig) -> str | None:
+    """The preset whose encoder has these sizes: that of a model; None for one with a file of its own."""
+    return next((name for name in PRESETS if load_preset(name).network == network), None)
+
+
 def preset_file(name: str) -> Any:
     return files("continual_segment") / "presets" / f"{name}.toml"
 

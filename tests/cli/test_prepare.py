@@ -2,14 +2,19 @@
 
 import argparse
 import json
+import shlex
+import shutil
 
 import nibabel
 import numpy as np
 import pytest
 
 from continual_segment.cli import prepare as verb
+from continual_segment.cli.main import main
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.errors import ConfigError, DatasetError
+from continual_segment.model import Model
+from continual_segment.training import history
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +57,7 @@ def test_it_says_where_the_result_is_and_what_to_type_next(raw_folder, here, cap
     counts = [len(dataset.case_names(split)) for split in ("train", "validation", "test")]
     assert "4 cases ({} train, {} validation, {} test), 2 organs, 16 x 16 x 16 mm".format(*counts) in shown
     assert "Prepared in my scans_prepared" in shown
-    assert "Next: conseg learn 'my scans_prepared' -m mymodel --preset tiny" in shown
+    assert "Next: conseg learn 'my scans_prepared' -m mymodel --preset tiny --name my_scans\n" in shown
 
 
 def test_overlapping_masks_are_noted(raw_folder, capsys):
@@ -67,21 +72,37 @@ def test_a_spacing_of_ones_own(raw_folder, here):
     assert dataset.case("s0").shape == (8, 16, 12)
 
 
-def test_a_model_decides_how_its_next_dataset_is_prepared(raw_folder, here, monkeypatch, capsys):
-    from continual_segment.config import load_preset
-    from continual_segment.model import Model
+def hint(shown):
+    """The words of the command that was printed last."""
+    return shlex.split(shown.splitlines()[-1].removeprefix("Next: conseg "))
 
-    opened = []
 
-    def open_model(path):
-        opened.append(path)
-        return argparse.Namespace(prepare=load_preset("tiny").prepare)
+def test_the_command_it_prints_works_as_printed(raw_folder, preset, capsys, monkeypatch):
+    monkeypatch.setattr(history, "curves_png", lambda rows: b"")
+    conseg(raw_folder, "--preset", "tiny")
+    assert main(hint(capsys.readouterr().out)) == 0
+    for name in ("my_scans_2", "my_scans_3"):  # the model takes the same dataset again, under another name
+        conseg(raw_folder, "--model", "mymodel")
+        assert main(hint(capsys.readouterr().out)) == 0
+        assert name in Model.open("mymodel").pack_names
+        trained = Model.open("mymodel").pack(name).card["train"]
+        assert trained["iterations"] == preset.later.iterations  # of the preset that the model was made with
+    conseg(raw_folder, "--preset", "tiny", "-o", "again")
+    assert "-m mymodel_2 " in capsys.readouterr().out  # a new model is asked for
 
-    monkeypatch.setattr(Model, "open", open_model)
-    conseg(raw_folder, "--model", here / "lungs")
-    assert opened == [here / "lungs"]
-    assert PreparedDataset.open("my scans_prepared").config == load_preset("tiny").prepare
-    assert f"conseg learn 'my scans_prepared' -m {here / 'lungs'}\n" in capsys.readouterr().out
+
+def test_with_too_few_cases_it_says_so_in_place_of_a_command(raw_folder, capsys):
+    for number in (2, 3):
+        shutil.rmtree(raw_folder / f"s{number}")
+    conseg(raw_folder, "--preset", "tiny")
+    shown = capsys.readouterr().out
+    assert "Next:" not in shown
+    assert "validation split" in shown
+
+
+def test_a_model_decides_how_its_next_dataset_is_prepared(raw_folder, base_model_folder, preset):
+    conseg(raw_folder, "--model", base_model_folder)
+    assert PreparedDataset.open("my scans_prepared").config == preset.prepare
 
 
 def test_given_again_it_reads_no_scan(raw_folder, monkeypatch, capsys):

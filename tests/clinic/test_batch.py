@@ -98,7 +98,8 @@ def test_a_batch_may_be_resumed_with_another_backend_but_not_with_other_settings
     """A backend rounds in another way; nothing else of the result depends on it."""
 
     def request(**settings):
-        return request_of(SimpleNamespace(config=SegmentConfig(**settings), packs=[], organs=[]), "one", {})
+        empty = {"packs": [], "heads": [], "organs": [], "regressor": None}
+        return request_of(SimpleNamespace(config=SegmentConfig(**settings), **empty), "one", {})
 
     assert request() == request(backend="compiled") == request(device="cuda") == request(progress=False)
     assert request() != request(overlap=0.25)

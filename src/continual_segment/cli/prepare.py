@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
+from collections.abc import Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,11 +98,66 @@ def run(args: argparse.Namespace) -> int:
     for note in raw.notes:
         say(args, f"Note: {note}")
     say(args, _described(dataset))
-    learn = ["conseg", "learn", str(folder), "-m", str(args.model or "mymodel")]
-    if not args.model and args.preset != DEFAULT_PRESET:
-        learn += ["--preset", args.preset]
-    say(args, f"Next: {shlex.join(learn)}")
+    say(args, _next_step(args, dataset))
     return 0
+
+
+def _next_step(args: argparse.Namespace, dataset: PreparedDataset) -> str:
+    """The command that learns the dataset, or why it cannot be learned yet."""
+    from continual_segment.errors import DatasetError
+    from continual_segment.learning.step import check_splits
+
+    try:
+        check_splits(dataset)
+    except DatasetError as error:
+        return f"Note: {error}"
+    learn = ["conseg", "learn", str(dataset.folder), "-m"]
+    learn += _for_model(args.model, dataset.name) if args.model else _for_new_model(args.preset, dataset.name)
+    return f"Next: {shlex.join(learn)}"
+
+
+def _for_model(folder: Path, dataset: str) -> list[str]:
+    """The model, the preset it was made with, and a name that is free in it."""
+    from continual_segment.config import preset_of
+    from continual_segment.model import Model
+
+    model = Model.open(folder)
+    preset = preset_of(model.network) or DEFAULT_PRESET
+    return [str(folder), *_preset(preset), *_name(dataset, model.pack_names)]
+
+
+def _for_new_model(preset: str, dataset: str) -> list[str]:
+    folders = (f"mymodel{ending}" for ending in _endings())
+    folder = next(folder for folder in folders if not Path(folder).exists())
+    return [folder, *_preset(preset), *_name(dataset, ())]
+
+
+def _preset(name: str) -> list[str]:
+    return ["--preset", name] if name != DEFAULT_PRESET else []
+
+
+def _name(dataset: str, taken: Sequence[str]) -> list[str]:
+    """The pack is named after the dataset, unless that is no name for a pack or another one has it."""
+    if dataset not in taken and _is_pack_name(dataset):
+        return []
+    allowed = re.sub(r"[^A-Za-z0-9_-]+", "_", dataset).strip("_-") or "pack"
+    return ["--name", next(name for ending in _endings() if (name := f"{allowed}{ending}") not in taken)]
+
+
+def _is_pack_name(name: str) -> bool:
+    from continual_segment.errors import ModelError
+    from continual_segment.model.checks import check_name
+
+    try:
+        check_name(name)
+    except ModelError:
+        return False
+    return True
+
+
+def _endings() -> Iterator[str]:
+    yield ""
+    yield from (f"_{number}" for number in count(2))
 
 
 def _config(args: argparse.Namespace) -> PrepareConfig:

@@ -126,7 +126,7 @@ def segment_batch(
 
     def finish(number: int, job: Job, summary: Summary) -> None:
         attempt(job, writer.finish)
-        if str(job.source) not in failures:
+        if job.title not in failures:
             log.info("[%d/%d] %s", number, len(jobs), summary.line())
 
     with closing(Companion(read_case)) as reader, closing(Companion(write_result)) as writer:

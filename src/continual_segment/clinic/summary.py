@@ -68,10 +68,12 @@ def summarise(case: str, labels: LabelMap, nested: bool, seconds: float) -> Summ
     """Count the voxels of every organ; where organs are nested, a whole has those of its parts too."""
     nesting = nesting_of(labels) if nested else Nesting({})
     counts = _with_parts(_count(labels), nesting)
+    voxel_ml = labels.grid.voxel_ml
     faces = {face: _with_wholes(found, nesting) for face, found in organs_at_faces(labels.voxels).items()}
-    voxel_ml = float(np.prod(labels.grid.spacing_mm)) / 1000
     found = [
-        FoundOrgan(name, counts[label] * voxel_ml, tuple(face for face in faces if label in faces[face]))
+        FoundOrgan(
+            name, counts[label] * labels.grid.voxel_ml, tuple(face for face in faces if label in faces[face])
+        )
         for label, name in labels.names.items()
         if counts[label]
     ]

@@ -1,4 +1,4 @@
-"""PreparedCase: one case of a prepared dataset, read without trust in what its `case.json` says.
+"""PreparedCase: one case of a prepared dataset, whose `case.json` is checked on reading.
 
 Arrays are blosc2, opened on first use in each process and sliced to be read.
 """

@@ -192,6 +192,7 @@ class Model:
 
     def add_file(self, name: str, content: bytes) -> Model:
         """Add what is neither encoder nor pack, once; return the model with it."""
+        checked_files({name: sha256(content)})
         with self._locked() as current:
             if name in current.files:
                 raise ModelError(f"{self.folder} has {name} already. Nothing learned is overwritten.")
