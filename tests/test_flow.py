@@ -145,6 +145,8 @@ def the_printed_commands_score_test_cases_alone(text, out):
     held_out = PreparedDataset.open(out / "prepared" / "esophagus").case_names("test")
     assert scored["split"] == "test"
     assert {row["case"] for row in scored["rows"]} == set(held_out)
+    report = json.loads((out / "scores" / "step_4" / "esophagus_merged" / "evaluation.json").read_text())
+    assert all(row in scored["rows"] for row in report["rows"])  # which has some of the test cases
 
 
 def test_a_demo_stopped_in_a_step_goes_on_from_its_checkpoint(tmp_path, monkeypatch, caplog, capsys):

@@ -174,10 +174,11 @@ def scoring_commands(pieces: Demo, name: str) -> list[str]:
     """All packs on one dataset: every scan is segmented, the test cases alone are scored."""
     raw, segmented = dataset_folder(pieces.folder / "raw", name), pieces.folder / "segmented" / name
     scores = pieces.folder / "segmented_scores" / name
+    overlap = ("--overlap", pieces.config.segment.overlap)  # as the report's scores were made
     prepared = ("--prepared", pieces.prepared(name), "--split", "test")
     return [
         command("verify", pieces.model),
-        command("segment", raw / "imagesTr", "-m", pieces.model, "-o", segmented),
+        command("segment", raw / "imagesTr", "-m", pieces.model, "-o", segmented, *overlap),
         command("evaluate", segmented, raw, *prepared, "-o", scores),
     ]
 
