@@ -68,7 +68,6 @@ def summarise(case: str, labels: LabelMap, nested: bool, seconds: float) -> Summ
     """Count the voxels of every organ; where organs are nested, a whole has those of its parts too."""
     nesting = nesting_of(labels) if nested else Nesting({})
     counts = _with_parts(_count(labels), nesting)
-    voxel_ml = labels.grid.voxel_ml
     faces = {face: _with_wholes(found, nesting) for face, found in organs_at_faces(labels.voxels).items()}
     found = [
         FoundOrgan(
