@@ -51,15 +51,15 @@ def test_slices_are_not_unpacked_in_steps():
 
 def test_a_packed_scan_is_used_as_any_other():
     volume = make_volume(19)
-    packed = PackedVolume.of(volume)
+    packed = PackedVolume.compress(volume)
     np.testing.assert_array_equal(packed.voxels, volume.voxels)
     np.testing.assert_array_equal(packed.slices(slice(7, 12)), volume.slices(slice(7, 12)))
     assert packed.grid is volume.grid
-    assert PackedVolume.of(packed) is packed
+    assert PackedVolume.compress(packed) is packed
 
 
 def test_a_packed_scan_goes_from_process_to_process():
-    packed = pickle.loads(pickle.dumps(PackedVolume.of(make_volume(19))))
+    packed = pickle.loads(pickle.dumps(PackedVolume.compress(make_volume(19))))
     np.testing.assert_array_equal(packed.voxels, make_voxels(19))
     assert packed.grid.spacing_mm == (3.0, 2.0, 1.0)
 

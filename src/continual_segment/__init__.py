@@ -1,18 +1,39 @@
 """Continual Segment: one frozen CT encoder, many small organ packs.
 
-The names below are the public API. They are imported on first use, so that `conseg --help` need not
-wait for torch.
+The names below are the public API. They are imported on first use, so that `import continual_segment` and
+`conseg --help` do not wait for torch.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the same names for type checkers and editors; a test compares the two lists
+    from continual_segment.body_parts import BodyPartRegressor as BodyPartRegressor
+    from continual_segment.clinic.outputs import OutputConfig as OutputConfig
+    from continual_segment.clinic.segment import segment as segment
+    from continual_segment.config import load_preset as load_preset
+    from continual_segment.data.prepare import prepare as prepare
+    from continual_segment.data.prepared import PreparedDataset as PreparedDataset
+    from continual_segment.data.raw import RawDataset as RawDataset
+    from continual_segment.errors import ContinualSegmentError as ContinualSegmentError
+    from continual_segment.evaluation import Evaluation as Evaluation
+    from continual_segment.evaluation import evaluate as evaluate
+    from continual_segment.learning import learn as learn
+    from continual_segment.model import Model as Model
+    from continual_segment.model import OrganPack as OrganPack
+    from continual_segment.model import verify as verify
+    from continual_segment.segmentation import SegmentConfig as SegmentConfig
+    from continual_segment.segmentation import Segmenter as Segmenter
+    from continual_segment.volume import LabelMap as LabelMap
+    from continual_segment.volume import Volume as Volume
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "BodyPartRegressor": "body_parts",
+    "ContinualSegmentError": "errors",
     "Evaluation": "evaluation",
     "LabelMap": "volume",
     "Model": "model",
@@ -20,6 +41,7 @@ _HOMES = {
     "OutputConfig": "clinic.outputs",
     "PreparedDataset": "data.prepared",
     "RawDataset": "data.raw",
+    "SegmentConfig": "segmentation",
     "Segmenter": "segmentation",
     "Volume": "volume",
     "evaluate": "evaluation",
@@ -30,10 +52,16 @@ _HOMES = {
     "verify": "model",
 }
 
-__all__ = sorted(_HOMES)
+__all__ = [*sorted(_HOMES), "__version__"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+def __dir__() -> list[str]:
+    return __all__
+
+
+if not TYPE_CHECKING:  # a type checker that sees it takes every name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -82,7 +82,7 @@ class PackedVolume(Volume):
         object.__setattr__(self, "packed_scanned", scanned)
 
     @classmethod
-    def of(cls, volume: Volume) -> PackedVolume:
+    def compress(cls, volume: Volume) -> PackedVolume:
         if isinstance(volume, cls):
             return volume
         scanned = None if volume.scanned is None else PackedVoxels.of(volume.scanned)

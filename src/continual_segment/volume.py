@@ -1,15 +1,42 @@
-"""Volume and LabelMap: what the rooms hand each other.
+"""Volume, LabelMap and Grid: voxels with a place in the patient.
 
-Everywhere in this package voxels lie as (z, y, x) with axes that run as close as possible to right,
-anterior, superior (RAS): x to the patient's right, y to the front, z to the head. A file keeps its own
-orientation in `Grid.orientation`, so that what is written back lies in memory as the original did.
+Inside this package voxels are indexed (z, y, x) along axes nearest to right, anterior, superior (RAS): x
+grows to the patient's right, y to the front, z to the head. `Grid` refuses any other orientation, so an array
+in another one cannot be taken for RAS. What comes from or goes to other libraries (`from_array`, `to_array`,
+`mask`) is indexed (i, j, k) like the data of a nibabel image, in the orientation of the original scan, which
+`Grid.orientation` keeps.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+
+from continual_segment.errors import ContinualSegmentError
+from continual_segment.names import did_you_mean
+from continual_segment.organs import canonical_name, wholes_of
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from nibabel.spatialimages import SpatialImage
+
+    Scan: TypeAlias = "str | Path | Volume | SpatialImage | SitkImage"
+
+OBLIQUE_ENOUGH = 0.3
+"""Cosine of an axis and the patient's: up to here, which axis is nearest is a matter of taste."""
+
+
+class SitkImage(Protocol):
+    """What is asked of a SimpleITK image; SimpleITK itself is optional."""
+
+    def GetSpacing(self) -> tuple[float, ...]: ...
+    def GetOrigin(self) -> tuple[float, ...]: ...
+    def GetDirection(self) -> tuple[float, ...]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +49,16 @@ class Grid:
     """4x4, as in NIfTI: index (x, y, z) -> millimetres right, anterior, superior."""
     orientation: str = "RAS"
     """Axis codes of the file the grid came from."""
+
+    def __post_init__(self) -> None:
+        affine = np.asarray(self.affine, dtype=np.float64)
+        if affine.shape != (4, 4) or not np.isfinite(affine).all() or not np.linalg.det(affine[:3, :3]):
+            raise ValueError(f"An affine is 4x4, finite and not singular, not {self.affine}.")
+        if not _is_nearest_to_ras(affine[:3, :3]):
+            raise ValueError(
+                "The axes (x, y, z) of a Grid are those nearest to right, anterior, superior. "
+                "Volume.from_array brings voxels of any orientation there."
+            )
 
     @property
     def spacing_mm(self) -> tuple[float, float, float]:
@@ -78,9 +115,73 @@ class Volume:
     """A CT scan in Hounsfield units."""
 
     voxels: np.ndarray
+    """(z, y, x)"""
     grid: Grid
     scanned: np.ndarray | None = None
     """bool (z, y, x): voxels that were scanned; None: all. The others fill the box of a straightened scan."""
+
+    def __post_init__(self) -> None:
+        _check_shape(self.voxels, self.grid)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Volume:
+        """A NIfTI, NRRD or MetaImage file, or a DICOM series as folder or zip."""
+        from continual_segment.files import read_scan
+
+        return read_scan(path)
+
+    @classmethod
+    def from_array(cls, voxels: np.ndarray, affine: np.ndarray) -> Volume:
+        """Hounsfield units indexed (i, j, k), in any orientation.
+
+        `affine` is 4x4 as in NIfTI: index (i, j, k) -> millimetres right, anterior, superior.
+        """
+        from continual_segment.files.arrays import volume_from_array
+
+        return volume_from_array(voxels, affine)
+
+    @classmethod
+    def from_nibabel(cls, image: SpatialImage) -> Volume:
+        return cls.from_array(np.asanyarray(image.dataobj), np.asarray(image.affine))
+
+    @classmethod
+    def from_sitk(cls, image: SitkImage) -> Volume:
+        from continual_segment.files.arrays import array_of_sitk
+
+        return cls.from_array(*array_of_sitk(image))
+
+    @classmethod
+    def of(cls, scan: Scan) -> Volume:
+        """A scan as a path, a nibabel image, a SimpleITK image or a Volume."""
+        if isinstance(scan, Volume):
+            return scan
+        if isinstance(scan, (str, Path)):
+            return cls.read(scan)
+        if hasattr(scan, "GetDirection"):
+            return cls.from_sitk(scan)
+        if hasattr(scan, "dataobj"):
+            return cls.from_nibabel(scan)
+        raise TypeError(
+            "A scan is a path, a nibabel image, a SimpleITK image or a Volume, not "
+            f"{type(scan).__name__}. Volume.from_array takes an array with its affine."
+        )
+
+    def to_array(self) -> np.ndarray:
+        """Voxels indexed (i, j, k) in the orientation of the original scan."""
+        return _in_own_orientation(self.voxels, self.grid)[0]
+
+    def to_nibabel(self) -> SpatialImage:
+        return _nibabel_image(self.voxels, self.grid)
+
+    def to_sitk(self) -> Any:
+        """A SimpleITK image; SimpleITK must be installed."""
+        return _sitk_image(self.voxels, self.grid)
+
+    def write(self, path: str | Path) -> None:
+        """Write a .nii.gz file, complete or not at all."""
+        from continual_segment.files import write_scan
+
+        write_scan(path, self)
 
     def slices(self, part: slice) -> np.ndarray:
         """Some slices, for whoever does not need all at a time; those of packed scans are unpacked."""
@@ -93,9 +194,84 @@ class Volume:
 
 @dataclass(frozen=True, eq=False)
 class LabelMap:
-    """One organ id per voxel; 0 is background."""
+    """One organ id per voxel; 0 is background. Parts of an organ are drawn over it."""
 
     voxels: np.ndarray
+    """(z, y, x)"""
     grid: Grid
     names: dict[int, str] = field(default_factory=dict)
     """Organ name of every id that may occur."""
+
+    def __post_init__(self) -> None:
+        _check_shape(self.voxels, self.grid)
+
+    @cached_property
+    def organs(self) -> tuple[str, ...]:
+        """Names of the organs that have at least one voxel, by id."""
+        found = np.flatnonzero(np.bincount(self.voxels.ravel()))
+        return tuple(self.names[label] for label in found.tolist() if label in self.names)
+
+    def mask(self, organ: str, parts: bool = True) -> np.ndarray:
+        """Voxels of one organ: bool, indexed (i, j, k) in the orientation of the original scan.
+
+        With `parts`, voxels of organs within it belong to it, such as those of the aortic arch to the aorta.
+        """
+        wanted = canonical_name(organ)
+        known = {label: canonical_name(name) for label, name in self.names.items()}
+        if wanted not in known.values():
+            there = ", ".join(known.values()) or "no organ"
+            hint = did_you_mean(wanted, known.values())
+            raise ContinualSegmentError(f"This label map has no {organ!r}. {hint}It has {there}.")
+        labels = [
+            label for label, name in known.items() if name == wanted or (parts and wanted in wholes_of(name))
+        ]
+        return _in_own_orientation(np.isin(self.voxels, labels), self.grid)[0]
+
+    def to_array(self) -> np.ndarray:
+        """Organ ids indexed (i, j, k) in the orientation of the original scan."""
+        return _in_own_orientation(self.voxels, self.grid)[0]
+
+    def to_nibabel(self) -> SpatialImage:
+        return _nibabel_image(self.voxels, self.grid)
+
+    def to_sitk(self) -> Any:
+        """A SimpleITK image; SimpleITK must be installed."""
+        return _sitk_image(self.voxels, self.grid)
+
+    def write(self, path: str | Path) -> None:
+        """Write a .nii.gz file with the organ names in its header, complete or not at all."""
+        from continual_segment.files import write_labels
+
+        write_labels(path, self)
+
+
+def _is_nearest_to_ras(axes: np.ndarray) -> bool:
+    """Whether x, y, z each run along the patient axis they are nearest to, in its direction."""
+    left, _, right = np.linalg.svd(axes / np.linalg.norm(axes, axis=0))
+    rotation = left @ right
+    cosines = np.diag(rotation)
+    nearest = np.abs(rotation).argmax(axis=0)
+    return bool((cosines > 0).all() and (cosines.min() > OBLIQUE_ENOUGH or (nearest == range(3)).all()))
+
+
+def _check_shape(voxels: np.ndarray, grid: Grid) -> None:
+    if tuple(voxels.shape) != tuple(grid.shape):
+        raise ValueError(f"Voxels are {tuple(voxels.shape)}, their grid {tuple(grid.shape)} (z, y, x).")
+
+
+def _in_own_orientation(voxels: np.ndarray, grid: Grid) -> tuple[np.ndarray, np.ndarray]:
+    from continual_segment.files.grids import from_canonical
+
+    return from_canonical(voxels, grid)
+
+
+def _nibabel_image(voxels: np.ndarray, grid: Grid) -> SpatialImage:
+    from continual_segment.files.arrays import nibabel_image
+
+    return nibabel_image(*_in_own_orientation(voxels, grid))
+
+
+def _sitk_image(voxels: np.ndarray, grid: Grid) -> Any:
+    from continual_segment.files.arrays import sitk_image
+
+    return sitk_image(*_in_own_orientation(voxels, grid))

@@ -97,7 +97,7 @@ class BodyPartRegressor:
         return cls.read(model.folder) if FILE in model.files else None
 
     @classmethod
-    def read(cls, path: Path) -> BodyPartRegressor:
+    def read(cls, path: str | Path) -> BodyPartRegressor:
         """From a file, or from a model folder that holds one."""
         path = Path(path) / FILE if Path(path).is_dir() else Path(path)
         if not path.exists():

@@ -27,6 +27,6 @@ def read_case(job: Job, series: str | None, force: bool) -> Case:
     started = time.perf_counter()
     source = read_source(job.source, job.series or series, force, job.pick)
     sanity = check_scan(str(job.source), source, force)
-    original = source.original and PackedVolume.of(source.original)
-    packed = replace(source, volume=PackedVolume.of(source.volume), original=original)
+    original = source.original and PackedVolume.compress(source.original)
+    packed = replace(source, volume=PackedVolume.compress(source.volume), original=original)
     return Case(job, packed, sanity, time.perf_counter() - started)  # packed until its results are written

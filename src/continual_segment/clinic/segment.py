@@ -36,9 +36,9 @@ Compute = Callable[[Case], Result]
 
 
 def segment(
-    source: Path,
-    model: Path | Model,
-    output: Path,
+    source: str | Path,
+    model: str | Path | Model,
+    output: str | Path,
     organs: Sequence[str] | None = None,
     config: SegmentConfig | None = None,
     outputs: OutputConfig | None = None,
@@ -50,7 +50,7 @@ def segment(
     itself where that names a file, else `output`/<case>.nii.gz. `organs` and `packs` restrict what is looked
     for. What was found is logged, one scan as a table, a batch with a line per case.
     """
-    outputs = outputs or OutputConfig()
+    source, output, outputs = Path(source), Path(output), outputs or OutputConfig()
     model = model if isinstance(model, Model) else Model.open(model)
     jobs = list_jobs(source, output, names_file(output, outputs), outputs.pick)
     segmenter = Segmenter(model, organs, packs, config=config)

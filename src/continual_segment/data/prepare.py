@@ -63,7 +63,11 @@ CHUNK, BLOCK = (32, 128, 128), (16, 32, 32)  # a patch unpacks whole blocks: sma
 
 
 def prepare(
-    raw: RawDataset, folder: Path, config: PrepareConfig, workers: int | None = None, progress: bool = True
+    raw: RawDataset | str | Path,
+    folder: str | Path,
+    config: PrepareConfig,
+    workers: int | None = None,
+    progress: bool = True,
 ) -> PreparedDataset:
     """Prepare every case that is not up to date, then describe the dataset.
 
@@ -71,6 +75,7 @@ def prepare(
     holds one scan at a time, in full and as float32. DatasetError names all cases that failed.
     """
     folder = Path(folder)
+    raw = raw if isinstance(raw, RawDataset) else RawDataset.open(raw, workers, progress=progress)
     with _alone_in(folder, raw):
         return _prepare(raw, folder, config, workers, progress)
 

@@ -31,13 +31,13 @@ log = logging.getLogger(__name__)
 
 
 def evaluate(
-    predictions: Path,
-    truth: Path,
+    predictions: str | Path,
+    truth: str | Path,
     workers: int | None = None,
     organs: Sequence[str] | None = None,
     progress: bool = True,
     split: ScoredSplit | None = None,
-    prepared: Path | None = None,
+    prepared: str | Path | None = None,
 ) -> Evaluation:
     """Score every case of a split that has both a prediction and a truth.
 
@@ -46,8 +46,9 @@ def evaluate(
     `prepared` is the folder of the dataset that was learned: its test cases are scored unless `split` says
     otherwise. Without it all cases are, with a warning of how many of them training uses.
     """
-    predicted, true = open_labels(Path(predictions)), open_labels(Path(truth))
-    splits = choose_splits(truth, true.splits, split, prepared)
+    predictions, truth = Path(predictions), Path(truth)
+    predicted, true = open_labels(predictions), open_labels(truth)
+    splits = choose_splits(truth, true.splits, split, Path(prepared) if prepared is not None else None)
     paired = pair_cases(predicted, true)
     if not paired:
         raise DatasetError(_nothing_in_common(predictions, predicted, truth, true))

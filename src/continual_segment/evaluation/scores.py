@@ -166,8 +166,9 @@ class Evaluation:
     def to_json(self) -> str:
         return json.dumps(self.as_data(), indent=1, ensure_ascii=False, allow_nan=False)
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: str | Path) -> None:
         """Write scores.csv (rows), organs.csv (means) and evaluation.json (all of it, written last)."""
+        folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         of_case = self.splits.of_case
         rows = [{**_data(row), "split": of_case.get(row.case, "unknown")} for row in self.rows]
@@ -180,9 +181,9 @@ class Evaluation:
         write_text(folder / "evaluation.json", self.to_json() + "\n")
 
     @classmethod
-    def read(cls, folder: Path) -> Evaluation:
+    def read(cls, folder: str | Path) -> Evaluation:
         """Read back what `write` wrote."""
-        path = folder / "evaluation.json"
+        path = Path(folder) / "evaluation.json"
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
             rows = [_row(record) for record in data["rows"]]

@@ -47,14 +47,14 @@ def from_canonical(voxels: np.ndarray, grid: Grid) -> tuple[np.ndarray, np.ndarr
     return apply_orientation(voxels.T, back), grid.affine @ inv_ornt_aff(back, voxels.T.shape)
 
 
-def scan_of(path: Path, voxels: np.ndarray, affine: np.ndarray) -> Volume:
+def scan_of(path: Path | str, voxels: np.ndarray, affine: np.ndarray) -> Volume:
     """A scan from what a file holds, axes (x, y, z)."""
     check_finite(path, voxels)
     turned, grid = to_canonical(voxels, affine)
     return Volume(as_hounsfield(turned), grid)
 
 
-def labels_of(path: Path, voxels: np.ndarray, affine: np.ndarray, names: dict[int, str]) -> LabelMap:
+def labels_of(path: Path | str, voxels: np.ndarray, affine: np.ndarray, names: dict[int, str]) -> LabelMap:
     """A label map from what a file holds, axes (x, y, z)."""
     turned, grid = to_canonical(as_labels(path, voxels), affine)
     return LabelMap(turned, grid, names)
@@ -69,7 +69,7 @@ def read_bytes(path: Path) -> bytes:
         raise ScanError(f"{path}: the file cannot be read ({error.strerror}). Check its rights.") from error
 
 
-def check_finite(path: Path, voxels: np.ndarray) -> None:
+def check_finite(path: Path | str, voxels: np.ndarray) -> None:
     if voxels.dtype.kind == "f" and not np.isfinite(voxels).all():
         bad = int(np.count_nonzero(~np.isfinite(voxels)))
         raise ScanError(
@@ -77,7 +77,7 @@ def check_finite(path: Path, voxels: np.ndarray) -> None:
         )
 
 
-def check_shape(path: Path, shape: tuple[int, ...]) -> None:
+def check_shape(path: Path | str, shape: tuple[int, ...]) -> None:
     if len(shape) < 3 or any(length != 1 for length in shape[3:]):
         raise ScanError(
             f"{path}: the file has {len(shape)} axes, {by(shape)}; one volume of three axes was expected. "
@@ -87,7 +87,7 @@ def check_shape(path: Path, shape: tuple[int, ...]) -> None:
         raise ScanError(f"{path}: an axis has no voxels, {by(shape)}. Export the scan again.")
 
 
-def check_size(path: Path, shape: Iterable[int], bytes_per_voxel: int) -> None:
+def check_size(path: Path | str, shape: Iterable[int], bytes_per_voxel: int) -> None:
     """Refuse sizes before memory is asked for them: a damaged header can name any."""
     size = bytes_per_voxel
     for length in shape:
@@ -99,7 +99,7 @@ def check_size(path: Path, shape: Iterable[int], bytes_per_voxel: int) -> None:
         )
 
 
-def check_affine(path: Path, affine: np.ndarray) -> None:
+def check_affine(path: Path | str, affine: np.ndarray) -> None:
     spacing_mm = np.linalg.norm(affine[:3, :3], axis=0)
     if not np.isfinite(affine).all() or (spacing_mm <= 0).any():
         raise ScanError(
@@ -131,7 +131,7 @@ def as_hounsfield(voxels: np.ndarray) -> np.ndarray:
     return voxels.astype(np.int16 if fits else np.float32)
 
 
-def as_labels(path: Path, voxels: np.ndarray) -> np.ndarray:
+def as_labels(path: Path | str, voxels: np.ndarray) -> np.ndarray:
     """uint8 or, above 255, uint16."""
     if voxels.dtype.kind == "f":
         broken = voxels != np.rint(voxels)  # true for NaN too

@@ -178,8 +178,9 @@ class Model:
         self._check_encoder(pack)
         return pack
 
-    def add(self, pack: OrganPack) -> Model:
-        """Install a pack once it has been checked on the encoder; return the model with it."""
+    def add(self, pack: OrganPack | str | Path) -> Model:
+        """Install a pack, or a pack file, once it has been checked on the encoder; return the model with it."""
+        pack = pack if isinstance(pack, OrganPack) else OrganPack.read(pack)
         self._check_fits(pack)
         admit(pack, self.load_encoder())
         with self._locked() as current:
@@ -210,7 +211,7 @@ class Model:
             path.unlink(missing_ok=True)
             return smaller
 
-    def export(self, name: str, path: Path) -> None:
+    def export(self, name: str, path: str | Path) -> None:
         """Copy a pack out, to be added to any model with the same encoder."""
         with atomic_path(path) as temporary:
             shutil.copyfile(self.pack_path(name), temporary)

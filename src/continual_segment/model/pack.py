@@ -164,8 +164,9 @@ class OrganPack:
             temporary.write_bytes(self.to_bytes())
 
     @classmethod
-    def read(cls, path: Path) -> OrganPack:
+    def read(cls, path: str | Path) -> OrganPack:
         """Read a pack file; its fingerprint is checked against what it holds."""
+        path = Path(path)
         described, tensors = read_tensor_file(path, "pack", "organ pack", FORMAT)
         with damage_named(path):
             pack = cls._from(described, tensors)

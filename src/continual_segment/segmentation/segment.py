@@ -241,7 +241,7 @@ class Segmenter:
         """What each rule says, on each grid; `merged` takes what the first says on the prepared one."""
         prepared, config = on_spacing(scan, self.prepare), self.config
         if prepared is not scan:
-            prepared = PackedVolume.of(prepared)
+            prepared = PackedVolume.compress(prepared)
         box = body_box(prepared, self.window)
         rows = Rows(prepared, self.window, self.prepare.window_hu, box)
         known = (known_on(known, scan.grid, prepared.grid) if known else self._look(prepared)).inside(box)
