@@ -179,7 +179,7 @@ class Model:
         return pack
 
     def add(self, pack: OrganPack | str | Path) -> Model:
-        """Install a pack, or a pack file, once it has been checked on the encoder; return the model with it."""
+        """Install a pack or pack file once it has been checked on the encoder; return the model with it."""
         pack = pack if isinstance(pack, OrganPack) else OrganPack.read(pack)
         self._check_fits(pack)
         admit(pack, self.load_encoder())
