@@ -9,6 +9,7 @@ import torch
 
 from continual_segment.baselines import METHODS, StepSettings, learn_step
 from continual_segment.baselines.classes import StepClasses
+from continual_segment.baselines.distillation_pass import DistillationPass, forward_both_with_features
 from continual_segment.baselines.ilt import ILT
 from continual_segment.baselines.lismo import LISMO
 from continual_segment.baselines.marginal import labelled_logits, old_logits
@@ -16,7 +17,6 @@ from continual_segment.baselines.mib import MiB
 from continual_segment.baselines.plop import PLOP
 from continual_segment.baselines.pooled import channel_distance, cube_distance
 from continual_segment.baselines.rcil import RCIL
-from continual_segment.baselines.seen import Seen, see_inner
 from continual_segment.baselines.step import LearningStep, newest_pack, read_memory, training_batches
 from continual_segment.model import Model, verify
 from continual_segment.networks.segmentation_network import SegmentationNetwork
@@ -165,17 +165,17 @@ def test_at_the_start_plops_and_rcils_features_have_moved_nowhere(make_step):  #
     """The student is the teacher then, so nothing but the segmentation and distillation is left."""
     images = torch.randn(2, 1, 8, 16, 16, generator=torch.Generator().manual_seed(0))
     step = make_step()
-    seen = see_inner(step.grown_network(), step.previous, images)
-    assert len(seen.inner) == 5  # three stages, two blocks
+    both = forward_both_with_features(step.grown_network(), step.previous, images)
+    assert len(both.inner) == 5  # three stages, two blocks
     for distance in (PLOP().pod, RCIL().cubes):
-        assert distance(seen, step.classes) < 1e-5
+        assert distance(both, step.classes) < 1e-5
 
 
 def test_plop_without_the_ratio_of_classes_counts_distances_as_they_are(disjoint):
     inner = [(torch.ones(2, 3, 4, 4, 4), torch.zeros(2, 3, 4, 4, 4))]
     logits = torch.zeros(2, 5, 4, 4, 4)
-    seen = Seen([], [logits], [old_logits(logits, disjoint)], inner)
-    with_ratio, without = (PLOP(class_ratio=ratio).pod(seen, disjoint) for ratio in (True, False))
+    both = DistillationPass([], [logits], [old_logits(logits, disjoint)], inner)
+    with_ratio, without = (PLOP(class_ratio=ratio).pod(both, disjoint) for ratio in (True, False))
     torch.testing.assert_close(with_ratio, disjoint.class_ratio * without)
     assert without > 0
 
@@ -185,19 +185,19 @@ def test_rcils_last_layer_counts_as_little_in_channels_as_the_logits_do_in_space
     shape = (2, 3, 4, 4, 4)
     inner = [(torch.full(shape, value), torch.zeros(shape)) for value in (1.0, 2.0)]
     logits = torch.zeros(2, 5, 4, 4, 4)
-    seen = Seen([], [logits], [old_logits(logits, disjoint)], inner)
+    both = DistillationPass([], [logits], [old_logits(logits, disjoint)], inner)
     shallow, deep = (channel_distance(*pair) * (32 * 32 / 64) ** 0.5 for pair in inner)
     method = RCIL(cube_factor=0.3, logit_factor=0.02, windows=(0.01,))
     in_space = cube_distance(*inner[0], (0.01,)) + cube_distance(*inner[1], (0.01,))
     expected = 0.3 * in_space * (32 * 32 / 64) ** 0.5 / 3 + (0.3 * shallow + 0.02 * deep) / 2
-    torch.testing.assert_close(method.cubes(seen, disjoint), disjoint.class_ratio * expected)
+    torch.testing.assert_close(method.cubes(both, disjoint), disjoint.class_ratio * expected)
 
 
 def test_a_network_is_not_watched_any_more_after_the_pass(make_step):
     """Else every copy of it, the next step's student, would fill memory with its passes."""
     step = make_step()
     student = step.grown_network()
-    see_inner(student, step.previous, torch.randn(2, 1, 8, 16, 16))
+    forward_both_with_features(student, step.previous, torch.randn(2, 1, 8, 16, 16))
     for network in (student, step.previous):
         assert not any(module._forward_hooks for module in network.modules())
 

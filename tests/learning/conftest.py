@@ -9,7 +9,7 @@ from torch.utils.data import Dataset
 
 from continual_segment.data.augment import AugmentConfig
 from continual_segment.data.patches import PatchConfig
-from continual_segment.learning.decoder import FrozenStep, PatchSource
+from continual_segment.learning.train_decoder import FrozenStep, PatchSource
 from continual_segment.networks import GeneralEncoder, NetworkConfig
 from continual_segment.training import TrainConfig, history
 

@@ -12,9 +12,9 @@ from continual_segment.data.prepare import prepare
 from continual_segment.errors import ContinualSegmentError, DatasetError, ModelError
 from continual_segment.files import read_scan
 from continual_segment.learning import LearnConfig, learn
-from continual_segment.learning import decoder as decoder_module
-from continual_segment.learning.decoder import PatchSource, run_signature, train_decoder
+from continual_segment.learning import train_decoder as decoder_module
 from continual_segment.learning.step import run_folder
+from continual_segment.learning.train_decoder import PatchSource, run_signature, train_decoder
 from continual_segment.model import Model, verify
 from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder
 from continual_segment.organs import Organ, find_organ

@@ -4,7 +4,7 @@ Deepest block first, each block is the teacher of a projection: both read the sa
 blocks before give on a path, and the projection learns to answer as its teacher does. Nothing flows back
 into teachers or features. Then finer blocks and heads get used to it, slowly, in a copy of the decoder.
 
-In:  a trained decoder as BlockPaths
+In:  a trained decoder as PrunableDecoder
 Out: the same with one student more
 """
 
@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from continual_segment.learning.decoder import FrozenStep
+from continual_segment.learning.train_decoder import FrozenStep
 from continual_segment.model.fingerprint import fingerprint_tensors
-from continual_segment.networks import BlockPaths, Mask
+from continual_segment.networks import Mask, PrunableDecoder
 from continual_segment.training import TrainConfig, supervised_loss, train
 from continual_segment.training.train import Rows
 
@@ -72,7 +72,9 @@ class Counter(nn.Module):
         return int(self.count) - 1
 
 
-def distil_block(step: FrozenStep, paths: BlockPaths, number: int, mask: Mask, config: DistilConfig) -> float:
+def distil_block(
+    step: FrozenStep, paths: PrunableDecoder, number: int, mask: Mask, config: DistilConfig
+) -> float:
     """Give a block a student and a decoder that is used to it; return the seconds it took.
 
     `mask` says which blocks before it are students by now.
@@ -82,7 +84,9 @@ def distil_block(step: FrozenStep, paths: BlockPaths, number: int, mask: Mask, c
     return sum(part[-1]["seconds"] for part in (rows, adapted) if part)
 
 
-def train_student(step: FrozenStep, paths: BlockPaths, number: int, mask: Mask, config: DistilConfig) -> Rows:
+def train_student(
+    step: FrozenStep, paths: PrunableDecoder, number: int, mask: Mask, config: DistilConfig
+) -> Rows:
     """Train the projection that may stand in for a block."""
     schedule = step.schedule(config.students_share / len(paths.replaceable), seed=10 + number)
     schedule = replace(schedule, report_every=max(1, schedule.iterations // REPORTS))
@@ -140,7 +144,7 @@ def saturated(least_improvement: float, reports: int) -> Callable[[Rows], bool]:
 
 
 def chain(
-    paths: BlockPaths, number: int, mask: Mask, config: DistilConfig, iteration: int, seed: int
+    paths: PrunableDecoder, number: int, mask: Mask, config: DistilConfig, iteration: int, seed: int
 ) -> Mask:
     """The blocks before, in one iteration: the path as it stands, or one of all that may be chosen later."""
     if config.chain == "path":
@@ -151,7 +155,7 @@ def chain(
 
 
 def adapt_to_student(
-    step: FrozenStep, paths: BlockPaths, number: int, mask: Mask, config: DistilConfig
+    step: FrozenStep, paths: PrunableDecoder, number: int, mask: Mask, config: DistilConfig
 ) -> Rows:
     """Let the finer blocks and the heads get used to a student, in a copy of the decoder."""
     share = config.adapt_share * config.students_share / len(paths.replaceable)
@@ -181,7 +185,12 @@ def adapt_to_student(
 
 
 def distil_signature(
-    step: FrozenStep, paths: BlockPaths, number: int, mask: Mask, config: DistilConfig, schedule: TrainConfig
+    step: FrozenStep,
+    paths: PrunableDecoder,
+    number: int,
+    mask: Mask,
+    config: DistilConfig,
+    schedule: TrainConfig,
 ) -> str:
     weights = fingerprint_tensors(paths.state_dict())
     return step.signature(schedule, distil=asdict(config), block=number, mask=mask, paths=weights)

@@ -23,7 +23,7 @@ from torch.utils.data import Dataset
 from continual_segment.data.patches import Patches
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.errors import DatasetError
-from continual_segment.learning.decoder import FrozenStep, PatchSource
+from continual_segment.learning.train_decoder import FrozenStep, PatchSource
 from continual_segment.networks import Decoder, MixedDecoder
 from continual_segment.networks.mixed_decoder import CHOICES
 from continual_segment.training import TrainConfig, supervised_loss, train

@@ -35,10 +35,10 @@ from continual_segment.data.prepared import PreparedDataset
 from continual_segment.errors import DatasetError, ModelError
 from continual_segment.learning.auxiliary import FILE as HEAD_FILE
 from continual_segment.learning.auxiliary import AuxiliaryConfig, BodyPartQuestion, body_part_question
-from continual_segment.learning.decoder import FrozenStep, PatchSource, train_decoder
 from continual_segment.learning.distil import DistilConfig
 from continual_segment.learning.prune import PruneConfig, prune_decoder
 from continual_segment.learning.search import SearchConfig, search_decoder
+from continual_segment.learning.train_decoder import FrozenStep, PatchSource, train_decoder
 from continual_segment.model import Model, OrganPack
 from continual_segment.model.model import encoder_fingerprint
 from continual_segment.model.pack import check_name

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from continual_segment.networks.layers import ChannelNorm, JoinedConv
+from continual_segment.networks.layers import FastInstanceNorm, SplitInputConv
 
 Kernel = tuple[int, int, int]  # (z, y, x)
 
@@ -21,8 +21,8 @@ class ConvBlock(nn.Module):
         super().__init__()
         z, y, x = kernel
         padding = (z // 2, y // 2, x // 2)
-        self.conv = JoinedConv(inputs, outputs, kernel, stride, padding)
-        self.norm = ChannelNorm(outputs, affine=True)
+        self.conv = SplitInputConv(inputs, outputs, kernel, stride, padding)
+        self.norm = FastInstanceNorm(outputs, affine=True)
         self.nonlin = nn.LeakyReLU(0.01, inplace=True)
 
     def forward(self, *parts: Tensor) -> Tensor:

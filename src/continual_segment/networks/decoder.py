@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from continual_segment.networks.blocks import ConvStack, Kernel, initialise
 from continual_segment.networks.decoder_plan import DecoderPlan
-from continual_segment.networks.general_encoder import NetworkConfig
-from continual_segment.networks.layers import Enlarge
+from continual_segment.networks.encoder import NetworkConfig
+from continual_segment.networks.layers import FastTransposedConv
 
 
 class BlockDecoder(nn.Module):
@@ -26,7 +26,8 @@ class BlockDecoder(nn.Module):
         pairs = list(pairwise(network.features[::-1]))  # deepest first, as the blocks
         strides = network.strides[:0:-1]
         self.transpconvs = nn.ModuleList(
-            Enlarge(deep, width, stride) for (deep, width), stride in zip(pairs, strides, strict=True)
+            FastTransposedConv(deep, width, stride)
+            for (deep, width), stride in zip(pairs, strides, strict=True)
         )
         self.stages = nn.ModuleList(make_block(number) for number in range(len(pairs)))
         self.seg_layers = nn.ModuleList(nn.Conv3d(width, organs + 1, 1) for _, width in pairs)

@@ -17,7 +17,7 @@ from typing import Literal, get_args
 from torch import nn
 
 from continual_segment.networks.blocks import Kernel
-from continual_segment.networks.general_encoder import NetworkConfig
+from continual_segment.networks.encoder import NetworkConfig
 
 KernelName = Literal["projection", "2d", "p3d", "3d", "nnunet"]
 

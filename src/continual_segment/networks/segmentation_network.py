@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from continual_segment.networks.blocks import ConvStack
 from continual_segment.networks.decoder import Decoder
-from continual_segment.networks.general_encoder import GeneralEncoder
+from continual_segment.networks.encoder import GeneralEncoder
 
 
 class SegmentationNetwork(nn.Module):

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from continual_segment.networks.layers import JoinedConv
+from continual_segment.networks.layers import SplitInputConv
 
 
-class TwoBranchConv(JoinedConv):
+class TwoBranchConv(SplitInputConv):
     """Its own weights are the new branch; the old one lies in buffers, where no optimiser finds it.
 
     While it trains, each output channel takes the old branch, the new one or their mean, a third of the time
@@ -73,9 +73,9 @@ class TwoBranchConv(JoinedConv):
         )
 
     @torch.no_grad()
-    def merged(self) -> JoinedConv:
+    def merged(self) -> SplitInputConv:
         """The plain convolution that answers as this one does in evaluation."""
-        conv = JoinedConv(
+        conv = SplitInputConv(
             self.in_channels,
             self.out_channels,
             self.kernel_size,  # type: ignore[arg-type]
