@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from continual_segment.baselines.step import Keeps, Learner, LearningStep
-from continual_segment.networks import GeneralEncoder
 from continual_segment.networks.segmentation_network import SegmentationNetwork
 from continual_segment.training import supervised_loss
 
@@ -51,7 +50,7 @@ class UpperBound:
 
     def begin(self, step: LearningStep) -> Learner:
         if self.start == "scratch":
-            encoder = GeneralEncoder(step.previous.encoder.config)
+            encoder = step.previous.encoder.config.build_encoder()
         else:
             encoder = step.previous.trainable_copy().encoder
         return own_learner(step.fresh_network(encoder), step)

@@ -58,7 +58,7 @@ class RCIL:
         branches = split_branches(student, step.train.seed)
         if self.boundary == "keep" and step.memory:
             for name, branch in branches.items():
-                branch.load_new(step.memory[f"{name}.weight"], step.memory[f"{name}.bias"])
+                branch.load_new(step.memory[f"{name}.weight"], step.memory.get(f"{name}.bias"))
         mib = MiB(kd_weight=self.kd_weight)
 
         def loss(images: Tensor, labels: Tensor) -> Tensor:
@@ -120,6 +120,5 @@ def merge_branches(network: SegmentationNetwork) -> None:
 def new_branches(branches: dict[str, TwoBranchConv]) -> Memory:
     found: dict[str, Tensor] = {}
     for name, branch in branches.items():
-        assert branch.bias is not None
-        found |= {f"{name}.weight": branch.weight.detach(), f"{name}.bias": branch.bias.detach()}
+        found |= {f"{name}.{part}": tensor.detach() for part, tensor in branch.named_parameters()}
     return found

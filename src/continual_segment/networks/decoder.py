@@ -70,8 +70,13 @@ class Decoder(BlockDecoder):
         super().__init__(network, organs, lambda number: conv_block(network, number, kernels[number]))
         self.plan = plan
 
+    @property
+    def last_activations(self) -> list[nn.Module]:
+        """Of every block, deepest first."""
+        return [stage.last_activation for stage in self.stages]  # type: ignore[misc]
+
 
 def conv_block(network: NetworkConfig, number: int, kernels: tuple[Kernel, ...]) -> ConvStack:
     """The convolutions of one decoder block; `kernels` is what one of its steps is made of."""
     width = network.features[-2 - number]
-    return ConvStack(2 * width, width, kernels * network.convs_per_stage)
+    return ConvStack(2 * width, width, kernels * network.decoder_depths[number])

@@ -1,42 +1,89 @@
-"""The General Encoder: trained once on a broad dataset, then frozen for ever.
+"""The General Encoder: trained once on a broad dataset, then frozen.
 
-In:  scan window (batch, 1, z, y, x), HU mapped to [-1, 1]
-Out: one feature map per stage, finest first: what every decoder reads
+NetworkConfig describes its shape, and with it the shape of every decoder that reads it. The stages are those
+of nnU-Net's PlainConvUNet or of its ResidualEncoderUNet.
+
+In:  scan window (batch, channel, z, y, x), normalised (data/intensity.py)
+Out: one feature map per stage, finest first
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
 
 import numpy as np
 from torch import Tensor, nn
 
 from continual_segment.networks.blocks import ConvStack, Kernel, initialise
+from continual_segment.networks.residual_encoder import ResidualStage, zero_last_norm
+
+EncoderKind = Literal["plain", "residual"]
+PerStage = int | tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """Sizes of nnU-Net's plain U-Net, one entry per encoder stage, finest first."""
+    """Sizes of nnU-Net's U-Net; lists have one entry per encoder stage, finest first."""
 
     features: tuple[int, ...]
     """Channels."""
     kernels: tuple[Kernel, ...]
-    """Convolution kernel (z, y, x)."""
+    """Convolution kernel (z, y, x), also of the decoder block at the same resolution."""
     strides: tuple[Kernel, ...]
     """Down-sampling on entering the stage; (1, 1, 1) for the first."""
-    convs_per_stage: int = 2
-    """Convolutions in each stage of the encoder and in each block of a decoder."""
+    encoder_convs: PerStage = 2
+    """Convolutions of each stage of a plain encoder, blocks of each stage of a residual one. One number is
+    the same for all; once constructed, a tuple."""
+    decoder_convs: PerStage = 2
+    """Convolutions of each decoder block, deepest block first, one entry fewer than stages; as above."""
+    encoder: EncoderKind = "plain"
+    """plain: PlainConvUNet; residual: ResidualEncoderUNet."""
+    input_channels: int = 1
+    """Of the scan window; a CT has one."""
+    convs_per_stage: int | None = None
+    """Short for the same `encoder_convs` and `decoder_convs`, and wins over them; once constructed, None."""
 
     def __post_init__(self) -> None:
+        self._check_lengths()
+        stages = len(self.features)
+        for name, length in (("encoder_convs", stages), ("decoder_convs", stages - 1)):
+            object.__setattr__(self, name, self._per_stage(name, length))
+        object.__setattr__(self, "convs_per_stage", None)
+        if any(size % 2 == 0 for kernel in self.kernels for size in kernel):
+            raise ValueError(f"Kernels have odd sizes, not {self.kernels}.")
+        if self.encoder not in get_args(EncoderKind):
+            raise ValueError(f"encoder is one of {', '.join(get_args(EncoderKind))}, not {self.encoder!r}.")
+        if self.input_channels < 1:
+            raise ValueError(f"input_channels is at least 1, not {self.input_channels}.")
+
+    def _check_lengths(self) -> None:
         lengths = {len(self.features), len(self.kernels), len(self.strides)}
         if len(lengths) != 1 or len(self.features) < 2:
             raise ValueError(
                 "features, kernels and strides need one entry per stage, two stages at least, not "
                 f"{len(self.features)}, {len(self.kernels)} and {len(self.strides)}."
             )
-        if any(size % 2 == 0 for kernel in self.kernels for size in kernel):
-            raise ValueError(f"Kernels have odd sizes, not {self.kernels}.")
+
+    def _per_stage(self, name: str, length: int) -> tuple[int, ...]:
+        given = getattr(self, name) if self.convs_per_stage is None else self.convs_per_stage
+        counts = (given,) * length if isinstance(given, int) else tuple(given)
+        if len(counts) != length or min(counts) < 1:
+            raise ValueError(f"{name} is one number of 1 or more, or {length} of them, not {given}.")
+        return counts
+
+    @property
+    def encoder_depths(self) -> tuple[int, ...]:
+        """`encoder_convs` as the tuple that construction makes of it."""
+        assert isinstance(self.encoder_convs, tuple)
+        return self.encoder_convs
+
+    @property
+    def decoder_depths(self) -> tuple[int, ...]:
+        """`decoder_convs` as the tuple that construction makes of it."""
+        assert isinstance(self.decoder_convs, tuple)
+        return self.decoder_convs
 
     @property
     def total_stride(self) -> Kernel:
@@ -49,32 +96,73 @@ class NetworkConfig:
         if any(length % stride for length, stride in zip(size, self.total_stride, strict=True)):
             raise ValueError(f"A window of {tuple(size)} voxels is no multiple of {self.total_stride}.")
 
+    def build_encoder(self) -> GeneralEncoder:
+        """A new encoder of this shape with random weights."""
+        return GeneralEncoder(self)
+
+    def described(self) -> dict[str, Any]:
+        """The config as model.json, packs and fingerprints have it.
+
+        What format 1 can express keeps its form, and so every model of format 1 its fingerprint.
+        """
+        known = asdict(self)
+        del known["convs_per_stage"]
+        counts = {*self.encoder_depths, *self.decoder_depths}
+        if self.encoder == "plain" and self.input_channels == 1 and len(counts) == 1:
+            old = {name: known[name] for name in ("features", "kernels", "strides")}
+            return old | {"convs_per_stage": counts.pop()}
+        return known
+
 
 class GeneralEncoder(nn.Module):
-    """Strided convolution stages of nnU-Net's plain U-Net."""
+    """nnU-Net's encoder, plain or residual; layers have its names."""
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         self.config = config
-        inputs = (1, *config.features[:-1])
-        self.stages = nn.Sequential(
-            *(
-                # nnU-Net wraps each stage in a Sequential of one; kept for the names
-                nn.Sequential(ConvStack(i, f, [kernel] * config.convs_per_stage, stride))
-                for i, f, kernel, stride in zip(
-                    inputs, config.features, config.kernels, config.strides, strict=True
-                )
-            )
+        first, make_stage = config.input_channels, STAGES[config.encoder]
+        if config.encoder == "residual":
+            first = config.features[0]
+            self.stem = ConvStack(config.input_channels, first, config.kernels[:1])
+        inputs = (first, *config.features[:-1])
+        sizes = zip(
+            inputs, config.features, config.kernels, config.strides, config.encoder_depths, strict=True
         )
+        self.stages = nn.Sequential(*(make_stage(*size) for size in sizes))
         self.apply(initialise)
+        self.apply(zero_last_norm)
 
     def forward(self, window: Tensor) -> list[Tensor]:
-        features = []
+        x, features = self.stem(window) if self.config.encoder == "residual" else window, []
         for stage in self.stages:
-            window = stage(window)
-            features.append(window)
+            x = stage(x)
+            features.append(x)
         return features
+
+    @property
+    def last_activations(self) -> list[nn.Module]:
+        """Of every stage, finest first."""
+        return [stage.last_activation for stage in self.stages]  # type: ignore[misc]
 
     def freeze(self) -> GeneralEncoder:
         """No gradient, evaluation mode: from here on only read."""
         return self.eval().requires_grad_(False)
+
+
+class PlainStage(nn.Sequential):
+    """Convolutions in a row; a Sequential of one, as in nnU-Net, for the names."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: Kernel, stride: Kernel, convs: int) -> None:
+        super().__init__(ConvStack(inputs, outputs, [kernel] * convs, stride))
+
+    @property
+    def last_activation(self) -> nn.Module:
+        stack = self[0]
+        assert isinstance(stack, ConvStack)
+        return stack.last_activation
+
+
+STAGES: dict[EncoderKind, type[PlainStage] | type[ResidualStage]] = {
+    "plain": PlainStage,
+    "residual": ResidualStage,
+}
