@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from continual_segment.config import PRESETS, ExperimentConfig, load_preset
+from continual_segment.data.intensity import Intensity
 from continual_segment.errors import ConfigError
 
 CONFIGS = sorted(map(str, (Path(__file__).parents[1] / "configs").glob("*.toml")))
@@ -50,7 +51,7 @@ def test_every_preset_loads_and_its_windows_pass_its_network(name):
 def test_the_paper_preset_has_the_papers_numbers():
     config = load_preset("paper")
     assert config.prepare.spacing_mm == (3.0, 0.75, 0.75)
-    assert config.prepare.window_hu == (-1024, 1024)
+    assert config.prepare.intensity == Intensity.window(-1024, 1024)
     assert config.patches.size == (64, 128, 128)
     assert (config.first.iterations, config.later.iterations) == (8000 * 250, 1000 * 250)
     assert (config.first.optimiser, config.first.learning_rate) == ("sgd", 0.01)

@@ -208,7 +208,7 @@ def test_a_locked_model_says_so(base, make_pack, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('{"format": 2}', r"a model of format 2; this version reads format 1\. Update continual-segment"),
+        ('{"format": 7}', r"a model of format 7; this version reads formats 1 to 2\. Update"),
         ('{"format": 1}', "is damaged"),
         ("{}", "is damaged"),
         ("[]", "is damaged"),

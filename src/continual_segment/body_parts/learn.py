@@ -133,8 +133,9 @@ def learn_body_parts(
 
 
 def common_window_hu(datasets: Sequence[PreparedDataset]) -> tuple[float, float]:
-    """What the scans of all datasets still show."""
-    lows, highs = zip(*(dataset.config.window_hu for dataset in datasets), strict=True)
+    """What a slice can show and the scans of all datasets still hold."""
+    stored = [dataset.config.intensity.clip_hu or SliceView.window_hu for dataset in datasets]
+    lows, highs = zip(*stored, strict=True)
     return max(lows), min(highs)
 
 

@@ -2,8 +2,9 @@
 
 A folder with `dataset.json` (name, organs, settings, split) and, per case, `cases/<name>/`:
 `scan.b2nd` (int16 Hounsfield units), `labels.b2nd` (organ numbers, 1 for the first organ of the dataset),
-`foreground.npy` (rows: label, z, y, x of some of its voxels) and `case.json` (grid and where it came
-from). The arrays are blosc2: chunked, compressed and mapped into memory, so that many processes share them.
+`foreground.npy` (rows: label, z, y, x of some of its voxels) and `case.json` (grid, where it came from and,
+for kinds of intensity that depend on the scan, its statistics). The arrays are blosc2: chunked, compressed
+and mapped into memory, so that many processes share them.
 
 Everything here is plain data and pickles; arrays are opened on first use in each process.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -20,15 +21,17 @@ from typing import Any, Literal, get_args
 import blosc2
 import numpy as np
 
+from continual_segment.data.intensity import FittedIntensity, Intensity
 from continual_segment.errors import DatasetError
 from continual_segment.files.atomic import write_json
+from continual_segment.files.records import Record, as_record
 from continual_segment.organs import Organ
 from continual_segment.volume import Grid
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
-FORMAT = 2
-"""Raised when a prepared dataset of before can no longer be read."""
+FORMATS = (2, 3)
+"""Of prepared datasets that can be read; 3 has another intensity than a window, which 2 cannot express."""
 
 
 @dataclass(frozen=True)
@@ -37,26 +40,45 @@ class PrepareConfig:
 
     spacing_mm: tuple[float, float, float]
     """Voxel size (z, y, x)."""
-    window_hu: tuple[float, float] = (-1024.0, 1024.0)
-    """Values outside are clipped; the window becomes [-1, 1]."""
+    intensity: Intensity = field(default_factory=Intensity)
+    """How Hounsfield units become network input."""
+    window_hu: tuple[float, float] | None = None
+    """Short for Intensity.window(least, greatest), and wins over another window; once constructed, None."""
 
     def __post_init__(self) -> None:
-        spacing, window = tuple(map(float, self.spacing_mm)), tuple(map(float, self.window_hu))
+        spacing = tuple(map(float, self.spacing_mm))
         if len(spacing) != 3 or not all(0 < size < 100 for size in spacing):
             raise ValueError(
                 f"spacing_mm is three voxel sizes (z, y, x) in millimetres, not {self.spacing_mm}."
             )
-        if len(window) != 2 or not -32768 <= window[0] < window[1] <= 32767:
-            raise ValueError(f"window_hu is (least, greatest) in Hounsfield units, not {self.window_hu}.")
         object.__setattr__(self, "spacing_mm", spacing)
-        object.__setattr__(self, "window_hu", window)
+        if self.window_hu is not None:
+            object.__setattr__(self, "intensity", self._window_intensity(self.window_hu))
+            object.__setattr__(self, "window_hu", None)
 
+    def _window_intensity(self, window_hu: tuple[float, float]) -> Intensity:
+        if self.intensity.kind != "window":
+            raise ValueError(f"window_hu is given beside an intensity of kind {self.intensity.kind}.")
+        return replace(self.intensity, clip_hu=window_hu)
 
-def normalise(hu: np.ndarray, window_hu: tuple[float, float]) -> np.ndarray:
-    """Clip to the window and map it linearly to [-1, 1]; float32."""
-    low, high = window_hu
-    clipped = np.clip(hu, low, high).astype(np.float32, copy=False)
-    return (clipped - np.float32((low + high) / 2)) / np.float32((high - low) / 2)
+    @property
+    def is_window(self) -> bool:
+        """Whether the form of version 0.1, spacing and window, expresses this config."""
+        return self.intensity == Intensity("window", self.intensity.clip_hu)
+
+    def described(self) -> dict[str, Any]:
+        """The config as dataset.json, model.json and fingerprints have it.
+
+        What version 0.1 could express keeps its form, and so every model its fingerprint.
+        """
+        if self.is_window:
+            return {"spacing_mm": self.spacing_mm, "window_hu": self.intensity.clip_hu}
+        return {"spacing_mm": self.spacing_mm, "intensity": self.intensity.described()}
+
+    @property
+    def format(self) -> int:
+        """Of a dataset that is prepared with this config."""
+        return FORMATS[0] if self.is_window else FORMATS[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +92,8 @@ class PreparedCase:
     raw_labels: tuple[Path, ...]
     foreground_rows: dict[int, tuple[int, int]]
     """Per label present, its rows in the foreground table."""
+    intensity: FittedIntensity
+    """How its Hounsfield units become network input."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -81,7 +105,7 @@ class PreparedCase:
 
     @property
     def scan(self) -> blosc2.NDArray:
-        """int16 Hounsfield units (z, y, x), clipped to the window; slice it to read."""
+        """int16 Hounsfield units (z, y, x), clipped as the intensity allows; slice it to read."""
         return _opened(self.folder / "scan.b2nd")
 
     @property
@@ -96,8 +120,12 @@ class PreparedCase:
         return {label: table[start:stop, 1:] for label, (start, stop) in self.foreground_rows.items()}
 
     @classmethod
-    def open(cls, folder: Path) -> PreparedCase:
+    def open(cls, folder: Path, intensity: Intensity) -> PreparedCase:
         described = _read_json(folder / "case.json")
+        if intensity.per_scan:
+            fitted = _record(folder / "case.json", described.get("intensity"), FittedIntensity)
+        else:
+            fitted = intensity.fitted()
         grid, (scan, *labels) = described["grid"], [Path(file[0]) for file in described["seen"]]
         return cls(
             name=described["name"],
@@ -108,6 +136,7 @@ class PreparedCase:
             foreground_rows={
                 int(label): (start, stop) for label, (start, stop) in described["foreground"].items()
             },
+            intensity=fitted,
         )
 
 
@@ -138,7 +167,7 @@ class PreparedDataset:
             folder=folder,
             name=described["name"],
             organs=tuple(Organ(**organ) for organ in described["organs"]),
-            config=PrepareConfig(**described["config"]),
+            config=_record(folder / "dataset.json", described["config"], PrepareConfig),
             splits=described["cases"],
         )
         missing = [name for name in dataset.splits if not (dataset.case_folder(name) / "case.json").is_file()]
@@ -152,10 +181,10 @@ class PreparedDataset:
 
     def save(self) -> None:
         described = {
-            "format": FORMAT,
+            "format": self.config.format,
             "name": self.name,
             "organs": [asdict(organ) for organ in self.organs],
-            "config": asdict(self.config),
+            "config": self.config.described(),
             "cases": self.splits,
         }
         write_json(self.folder / "dataset.json", described)
@@ -185,12 +214,13 @@ class PreparedDataset:
         cases = {name: _read_json(self.case_folder(name) / "case.json") for name in self.splits}
         for case in cases.values():
             case.pop("seen", None)
-        described = [[organ.name for organ in self.organs], asdict(self.config), self.splits, cases]
+        described = [[organ.name for organ in self.organs], self.config.described(), self.splits, cases]
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
     @cached_property
     def _cases(self) -> dict[str, PreparedCase]:
-        return {name: PreparedCase.open(self.case_folder(name)) for name in self.splits}
+        intensity = self.config.intensity
+        return {name: PreparedCase.open(self.case_folder(name), intensity) for name in self.splits}
 
 
 def _description(folder: Path) -> dict[str, Any]:
@@ -209,9 +239,9 @@ def _description(folder: Path) -> dict[str, Any]:
             f"If it is a raw dataset, prepare it first: conseg prepare {folder}"
         )
     described = _read_json(file)
-    if described.get("format") != FORMAT:
+    if described.get("format") not in FORMATS:
         raise DatasetError(
-            f"{file}: format {described.get('format')!r}, this version reads {FORMAT}. "
+            f"{file}: format {described.get('format')!r}, this version reads {FORMATS[0]} and {FORMATS[1]}. "
             "Run `conseg prepare` again."
         )
     return described
@@ -225,6 +255,10 @@ def _read_json(file: Path) -> dict[str, Any]:
     if not isinstance(described, dict):
         raise DatasetError(f"{file}: a JSON object was expected. Run `conseg prepare` again.")
     return described
+
+
+def _record(file: Path, data: Any, kind: type[Record]) -> Record:
+    return as_record(data, kind, str(file), DatasetError, "Run `conseg prepare` again.")
 
 
 def _opened(file: Path) -> Any:

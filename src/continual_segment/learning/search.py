@@ -219,7 +219,7 @@ def search_kernels(step: FrozenStep, search: SearchConfig) -> tuple[MixedDecoder
         search_batches(step.source, split, config, search),
         config,
         step.run / "search",
-        step.signature(config, search=asdict(asked), network=asdict(mixed.network)),
+        step.signature(config, search=asdict(asked), network=mixed.network.described()),
         validate=validate if count else None,
         title=f"searching {step.name}",
         make_update=lambda _, loss, settings: SearchUpdate(

@@ -45,7 +45,6 @@ from continual_segment.model.pack import check_name
 from continual_segment.networks import (
     Decoder,
     DecoderPlan,
-    GeneralEncoder,
     NetworkConfig,
     paper_count,
     true_count,
@@ -133,7 +132,7 @@ def learn(
     )
     covered = measure_coverage(dataset, regressor)
     torch.manual_seed(settings.seed)
-    encoder = model.load_encoder() if model else GeneralEncoder(config.network)
+    encoder = model.load_encoder() if model else config.network.build_encoder()
     decoder = Decoder(encoder.config, DecoderPlan.nnunet(encoder.config), len(dataset.organs))
     patches = config.patches.of_later_step(model.window) if model else config.patches
     source = PatchSource(dataset, patches, config.augment)

@@ -106,7 +106,7 @@ def run_signature(
     **start: str,
 ) -> str:
     """Changes with anything that would change the weights a run ends with."""
-    known = {"network": asdict(decoder.network), "plan": decoder.plan.kernels}
+    known = {"network": decoder.network.described(), "plan": decoder.plan.kernels}
     return signature_of(frozen_encoder, source, config, **known, **start)
 
 

@@ -7,7 +7,7 @@ changes nothing that is there. Where several are installed, tissue is as disease
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,10 @@ from torch import Tensor
 from continual_segment.errors import ModelError
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
 from continual_segment.model.model import Model
-from continual_segment.model.pack import check_name, network_from_json
+from continual_segment.model.pack import FORMATS, check_name, format_of, network_from_json
 from continual_segment.networks import NetworkConfig
 from continual_segment.networks.heads import ProjectionHead
 
-FORMAT = 1
 SUFFIX = ".head"
 FOLDER = "heads"
 
@@ -58,12 +57,12 @@ class AnomalyHead:
 
     def described(self) -> dict[str, Any]:
         return {
-            "format": FORMAT,
+            "format": format_of(self.network.described()),
             "name": self.name,
             "anomalies": self.anomalies,
             "fingerprint": self.fingerprint,
             "encoder_fingerprint": self.encoder_fingerprint,
-            "network": asdict(self.network),
+            "network": self.network.described(),
             "card": self.card,
         }
 
@@ -77,15 +76,15 @@ class AnomalyHead:
             with safe_open(path, framework="pt") as file:
                 described = json.loads((file.metadata() or {})["head"])
                 weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-            if described["format"] != FORMAT:
+            if described["format"] not in FORMATS:
                 raise ModelError(
-                    f"{path}: a head of format {described['format']}; this version reads format {FORMAT}. "
-                    "Update continual-segment."
+                    f"{path}: a head of format {described['format']}; this version reads formats "
+                    f"{FORMATS[0]} to {FORMATS[-1]}. Update continual-segment."
                 )
             head = cls(
                 described["name"],
                 tuple(described["anomalies"]),
-                network_from_json(described["network"]),
+                network_from_json(described["network"], path),
                 described["encoder_fingerprint"],
                 weights,
                 described["card"],

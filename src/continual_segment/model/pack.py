@@ -20,6 +20,7 @@ from torch import Tensor
 
 from continual_segment.errors import ModelError
 from continual_segment.files.atomic import atomic_path
+from continual_segment.files.records import as_record
 from continual_segment.model.fingerprint import (
     environment,
     fingerprint_data,
@@ -30,7 +31,8 @@ from continual_segment.model.fingerprint import (
 from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder, NetworkConfig
 from continual_segment.organs import Organ
 
-FORMAT = 1
+FORMATS = (1, 2)
+"""That can be read; 2 has networks, and models of it intensities, that 1 cannot express."""
 SUFFIX = ".pack"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -108,13 +110,13 @@ class OrganPack:
     def described(self) -> dict[str, Any]:
         """Everything but the tensors, as it stands in the file."""
         return {
-            "format": FORMAT,
+            "format": format_of(self.network.described()),
             "name": self.name,
             "fingerprint": self.fingerprint,
             "encoder_fingerprint": self.encoder_fingerprint,
             "organs": [asdict(organ) for organ in self.organs],
             "plan": self.plan.kernels,
-            "network": asdict(self.network),
+            "network": self.network.described(),
             "coverage": self.coverage,
             "anomalies": self.anomalies,
             "licence": self.licence,
@@ -141,7 +143,7 @@ class OrganPack:
                 name=described["name"],
                 organs=tuple(Organ(**organ) for organ in described["organs"]),
                 plan=DecoderPlan(tuple(described["plan"])),
-                network=network_from_json(described["network"]),
+                network=network_from_json(described["network"], path),
                 encoder_fingerprint=described["encoder_fingerprint"],
                 weights={
                     name.removeprefix("decoder."): tensor
@@ -175,14 +177,14 @@ def check_name(name: str) -> None:
         raise ModelError(f"A pack is named with letters, digits, '_', '-' and '.', not {name!r}.")
 
 
-def network_from_json(data: dict[str, Any]) -> NetworkConfig:
-    """Lists back to tuples."""
-    return NetworkConfig(
-        features=tuple(data["features"]),
-        kernels=tuple(tuple(kernel) for kernel in data["kernels"]),
-        strides=tuple(tuple(stride) for stride in data["strides"]),
-        convs_per_stage=data["convs_per_stage"],
-    )
+def network_from_json(data: Any, path: Path) -> NetworkConfig:
+    """The network that a model, pack or head in a file describes."""
+    return as_record(data, NetworkConfig, f"{path}: network", ModelError, "Get the file anew.")
+
+
+def format_of(network: dict[str, Any]) -> int:
+    """The lowest format that expresses a described network, so that older versions read what they can."""
+    return 1 if "convs_per_stage" in network else 2
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
@@ -196,9 +198,9 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tenso
         raise ModelError(
             f"{path}: this is no organ pack, or a damaged one ({error}). Get the pack anew."
         ) from error
-    if described.get("format") != FORMAT:
+    if described.get("format") not in FORMATS:
         raise ModelError(
-            f"{path}: a pack of format {described.get('format')}; this version reads format {FORMAT}. "
-            "Update continual-segment."
+            f"{path}: a pack of format {described.get('format')}; this version reads formats {FORMATS[0]} to "
+            f"{FORMATS[-1]}. Update continual-segment."
         )
     return described, tensors
