@@ -20,7 +20,7 @@ from continual_segment.baselines.rcil import RCIL
 from continual_segment.baselines.step import LearningStep, newest_pack, read_memory, training_batches
 from continual_segment.model import Model, verify
 from continual_segment.networks.segmentation_network import SegmentationNetwork
-from continual_segment.training import history, supervised_loss
+from continual_segment.training import history
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +124,7 @@ def test_without_distillation_mib_is_fine_tuning_with_joined_background(make_ste
     images, labels = step.training_batches()[0]
     outputs = learner.network.decoder.forward_supervised(learner.network.encoder(images))
     joined = [labelled_logits(output, step.classes) for output in outputs]
-    expected = supervised_loss(joined, labels, step.train.dice_over, step.train.balance)
+    expected = step.train.loss.build()(joined, labels)
     torch.testing.assert_close(found, expected)
 
 

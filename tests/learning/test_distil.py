@@ -94,7 +94,7 @@ def test_only_finer_blocks_and_heads_get_used_to_a_student_and_only_in_a_copy(st
 def test_finer_blocks_adapt_at_a_tenth_of_the_rate(step, paths, monkeypatch):
     rates = []
     monkeypatch.setattr(
-        distil, "train", lambda *args, **known: rates.append(args[3].learning_rate) or [{"seconds": 1}]
+        distil, "train", lambda run: rates.append(run.config.learning_rate) or [{"seconds": 1}]
     )
     distil_block(step, paths, 0, NO_STUDENTS, DistilConfig())
     assert rates == pytest.approx([0.01, 0.001])

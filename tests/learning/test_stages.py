@@ -12,7 +12,7 @@ from continual_segment.learning import StageConfig, learn
 from continual_segment.learning.prune import PruneConfig
 from continual_segment.learning.step import run_folder
 from continual_segment.model import Model, OrganPack, verify
-from continual_segment.training.train import Update
+from continual_segment.training.update import Update
 
 ALL = ("train", "search", "prune")
 

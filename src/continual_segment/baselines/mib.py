@@ -11,7 +11,7 @@ from continual_segment.baselines.classes import StepClasses
 from continual_segment.baselines.distillation_pass import DistillationPass, forward_both
 from continual_segment.baselines.marginal import OverlapForm, distillation, labelled_logits
 from continual_segment.baselines.step import Keeps, Learner, LearningStep
-from continual_segment.training import TrainConfig, supervised_loss
+from continual_segment.training import TrainConfig
 from continual_segment.training.loss import over_outputs
 
 
@@ -55,7 +55,7 @@ class MiB:
     ) -> Tensor:
         """Segmentation of the labelled organs plus distillation of the old ones."""
         outputs = [labelled_logits(output, classes) for output in both.outputs]
-        supervised = supervised_loss(outputs, labels, train.dice_over, train.balance)
+        supervised = train.loss.build()(outputs, labels)
         pairs = both.pairs if self.kd_scales == "all" else both.pairs[:1]
         kept = over_outputs(
             pairs, lambda pair: distillation(*pair, classes, self.overlap_kd, self.kd_mean_over_classes)

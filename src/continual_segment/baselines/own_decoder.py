@@ -9,18 +9,16 @@ from torch import Tensor
 
 from continual_segment.baselines.step import Keeps, Learner, LearningStep
 from continual_segment.networks.segmentation_network import SegmentationNetwork
-from continual_segment.training import supervised_loss
 
 
 def own_learner(network: SegmentationNetwork, step: LearningStep) -> Learner:
     """Plain training on the dataset's own labels."""
-    train = step.train
+    loss = step.train.loss.build()
 
-    def loss(images: Tensor, labels: Tensor) -> Tensor:
-        outputs = network.decoder.forward_supervised(network.encoder(images))
-        return supervised_loss(outputs, labels, train.dice_over, train.balance)
+    def loss_of(images: Tensor, labels: Tensor) -> Tensor:
+        return loss(network.decoder.forward_supervised(network.encoder(images)), labels)
 
-    return Learner(network, step.dataset.organs, loss)
+    return Learner(network, step.dataset.organs, loss_of)
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,7 @@ from continual_segment.model.head import AnomalyHead, add_head, head_file
 from continual_segment.model.pack import check_name
 from continual_segment.networks import GeneralEncoder
 from continual_segment.networks.heads import ProjectionHead
-from continual_segment.training import TrainConfig, train
-from continual_segment.training.loss import dice_and_cross_entropy
+from continual_segment.training import Objective, TrainConfig, TrainingRun, train
 from continual_segment.training.train import Rows
 from continual_segment.training.validate import patch_dice
 
@@ -99,11 +98,12 @@ def train_head(
     title: str,
 ) -> Rows:
     """Train a head on a frozen encoder; return the rows of the log."""
+    loss = settings.loss.build()
 
     def loss_of(images: Tensor, labels: Tensor) -> Tensor:
         with torch.no_grad():
             features = encoder(images)
-        return dice_and_cross_entropy(head(features), labels, settings.dice_over, settings.balance)
+        return loss([head(features)], labels)
 
     def validate() -> float:
         return patch_dice(
@@ -115,12 +115,13 @@ def train_head(
         )
 
     return train(
-        head,
-        loss_of,
-        Diseased(source.training(settings)),
-        settings,
-        run,
-        signature=signature_of(encoder, source, settings, head="anomaly"),
-        validate=validate if settings.validation_batches else None,
-        title=title,
+        TrainingRun(
+            Objective(loss_of, head=head),
+            Diseased(source.training(settings)),
+            settings,
+            run,
+            signature=signature_of(encoder, source, settings, head="anomaly"),
+            title=title,
+            validate=validate if settings.validation_batches else None,
+        )
     )

@@ -21,7 +21,7 @@ from torch.nn import functional
 from continual_segment.learning.train_decoder import FrozenStep
 from continual_segment.model.fingerprint import fingerprint_tensors
 from continual_segment.networks import Mask, PrunableDecoder
-from continual_segment.training import TrainConfig, supervised_loss, train
+from continual_segment.training import Objective, TrainConfig, TrainingRun, train
 from continual_segment.training.train import Rows
 
 Chain = Literal["path", "any"]
@@ -117,16 +117,17 @@ def train_student(
         return float(1 - error / sum(target.var() for _, target in both))
 
     return train(
-        nn.ModuleDict({"student": student, "counter": counter}),
-        loss_of,
-        step.source.training(schedule),
-        schedule,
-        step.run / f"student_{number}",
-        distil_signature(step, paths, number, mask, config, schedule),
-        validate=fit,
-        title=f"distilling {step.name}, block {number + 1}",
-        measure="validation_fit",
-        enough=saturated(config.saturation, config.saturation_reports),
+        TrainingRun(
+            Objective(loss_of, student=student, counter=counter),
+            step.source.training(schedule),
+            schedule,
+            step.run / f"student_{number}",
+            distil_signature(step, paths, number, mask, config, schedule),
+            title=f"distilling {step.name}, block {number + 1}",
+            validate=fit,
+            measure="validation_fit",
+            enough=saturated(config.saturation, config.saturation_reports),
+        )
     )
 
 
@@ -164,21 +165,22 @@ def adapt_to_student(
     paths.requires_grad_(False)
     for part in (copy.transpconvs[number + 1 :], copy.stages[number + 1 :], copy.seg_layers[number:]):
         part.requires_grad_(True)
+    loss = schedule.loss.build()
 
     def loss_of(images: Tensor, labels: Tensor) -> Tensor:
         before = chain(paths, number, mask, config, counter.next(), schedule.seed)
         path = (*before[:number], True, *mask[number + 1 :])
-        outputs = paths.forward_supervised(step.features(images), path)
-        return supervised_loss(outputs, labels, schedule.dice_over, schedule.balance)
+        return loss(paths.forward_supervised(step.features(images), path), labels)
 
     rows = train(
-        nn.ModuleDict({"decoder": copy, "counter": counter}),
-        loss_of,
-        step.source.training(schedule),
-        schedule,
-        step.run / f"student_{number}" / "adapting",
-        distil_signature(step, paths, number, mask, config, schedule),
-        title=f"adapting {step.name} to block {number + 1}",
+        TrainingRun(
+            Objective(loss_of, decoder=copy, counter=counter),
+            step.source.training(schedule),
+            schedule,
+            step.run / f"student_{number}" / "adapting",
+            distil_signature(step, paths, number, mask, config, schedule),
+            title=f"adapting {step.name} to block {number + 1}",
+        )
     )
     paths.requires_grad_(False)
     return rows
