@@ -18,7 +18,7 @@ import torch
 from continual_segment.config import load_preset
 from continual_segment.data.prepare import prepare
 from continual_segment.data.raw import RawDataset
-from continual_segment.learning import learn
+from continual_segment.learning import learn_dataset
 from continual_segment.model import Model
 from continual_segment.phantom import write_phantom
 
@@ -63,7 +63,7 @@ def datasets(raw_datasets, preset, tmp_path_factory):
 def base_model_folder(datasets, preset, tmp_path_factory):
     """A model with the pack `totalseg`."""
     folder = tmp_path_factory.mktemp("base") / "model"
-    learn(datasets["totalseg"], folder, preset.learn, "totalseg")
+    learn_dataset(datasets["totalseg"], folder, preset, "totalseg")
     return folder
 
 
@@ -72,7 +72,7 @@ def chest_pack(base_model_folder, datasets, preset, tmp_path_factory):
     """A pack learned on the base model's encoder."""
     folder = tmp_path_factory.mktemp("chest") / "model"
     shutil.copytree(base_model_folder, folder)
-    return learn(datasets["chest"], folder, preset.learn, "chest")
+    return learn_dataset(datasets["chest"], folder, preset, "chest")
 
 
 @pytest.fixture(scope="session")

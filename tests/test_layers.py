@@ -14,6 +14,7 @@ cli
 benchmark
 demo
 protocol
+api
 viewer config
 evaluation
 learning baselines clinic

@@ -23,7 +23,7 @@ _HOMES = {
     "Segmenter": "segmentation",
     "Volume": "volume",
     "evaluate": "evaluation",
-    "learn": "learning",
+    "learn": "api",
     "load_preset": "config",
     "prepare": "data.prepare",
     "segment": "clinic.segment",

@@ -25,7 +25,7 @@ from continual_segment.data.raw import RawDataset
 from continual_segment.errors import ConfigError
 from continual_segment.evaluation.report import write_report
 from continual_segment.files.atomic import write_json
-from continual_segment.learning import learn
+from continual_segment.learning import learn_dataset
 from continual_segment.memory import keep_freed_memory
 from continual_segment.model import Model
 from continual_segment.phantom import DATASETS, dataset_folder, write_phantom
@@ -84,8 +84,8 @@ class Demo:
         if self.model.exists() and name in Model.open(self.model).pack_names:
             return
         prepared = PreparedDataset.open(self.prepared(name))
-        config = self.config.on(iterations=self.updates_of(name)).learn
-        learn(prepared, self.model, config, name, anomalies=anomalies(name))
+        config = self.config.on(iterations=self.updates_of(name))
+        learn_dataset(prepared, self.model, config, name, anomalies=anomalies(name))
 
 
 def demo(

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import torch
 from safetensors.torch import save
@@ -32,7 +32,7 @@ from continual_segment.body_parts.regressor import FILE as REGRESSOR_FILE
 from continual_segment.data.augment import AugmentConfig
 from continual_segment.data.patches import PatchConfig
 from continual_segment.data.prepared import PreparedDataset
-from continual_segment.errors import DatasetError, ModelError
+from continual_segment.errors import ConfigError, DatasetError, ModelError
 from continual_segment.learning.auxiliary import FILE as HEAD_FILE
 from continual_segment.learning.auxiliary import AuxiliaryConfig, BodyPartQuestion, body_part_question
 from continual_segment.learning.distil import DistilConfig
@@ -51,7 +51,8 @@ from continual_segment.networks import (
 )
 from continual_segment.networks.heads import ProjectionHead
 from continual_segment.organs import BODY_PARTS
-from continual_segment.training import TrainConfig
+from continual_segment.training import Loss, LossConfig, TrainConfig
+from continual_segment.training.loss import as_loss_config
 from continual_segment.training.train import Rows
 
 log = logging.getLogger(__name__)
@@ -95,19 +96,28 @@ class LearnConfig:
     """Training of encoder and first decoder."""
     later: TrainConfig
     """Training of every later decoder."""
-    stage: StageConfig = field(default_factory=StageConfig)
+    stage: StageConfig = field(default_factory=StageConfig, metadata={"table": "learn"})
+    """Stages of every step; in TOML, the table [learn]."""
     search: SearchConfig = field(default_factory=SearchConfig)
     distil: DistilConfig = field(default_factory=DistilConfig)
     prune: PruneConfig = field(default_factory=PruneConfig)
     body_parts: BodyPartConfig = field(default_factory=BodyPartConfig)
     """The regressor that the first step learns."""
     auxiliary: AuxiliaryConfig = field(default_factory=AuxiliaryConfig)
+    """What a new encoder is asked besides its organs."""
 
     def __post_init__(self) -> None:
         self.network.check_window(self.patches.size)
+        if self.network.input_channels != 1:
+            raise ValueError(f"A CT has one input channel, not {self.network.input_channels}.")
+
+    def with_loss(self, loss: LossConfig | Loss) -> Self:
+        """The same with another loss of all training: settings, or a function of outputs and labels."""
+        chosen = as_loss_config(loss)
+        return replace(self, first=replace(self.first, loss=chosen), later=replace(self.later, loss=chosen))
 
 
-def learn(
+def learn_dataset(
     dataset: PreparedDataset,
     folder: Path,
     config: LearnConfig,
@@ -117,52 +127,78 @@ def learn(
 ) -> OrganPack:
     """Add one dataset to the model in `folder`, making the model where there is none.
 
-    `anomalies` names the diseases in the training scans. A stopped run goes on where it was.
+    `anomalies` names the diseases in the training scans. Run again to resume an interrupted run.
     """
-    name = name or dataset.name
-    check_name(name)  # before the hours of training, not after
+    step = begin_step(dataset, folder, config, name or dataset.name)
+    covered = measure_coverage(dataset, step.regressor)
+    about = {"licence": licence, "anomalies": tuple(anomalies), "coverage": covered.coverage}
+    torch.manual_seed(step.settings.seed)
+    encoder = step.model.load_encoder() if step.model else config.network.build_encoder()
+    decoder = Decoder(encoder.config, DecoderPlan.nnunet(encoder.config), len(dataset.organs))
+    question = None if step.model else ask_body_parts(dataset, step.regressor, config)
+    rows = train_decoder(
+        encoder, decoder, step.source, step.settings, step.run, f"learning {step.name}", question
+    )
+    frozen = FrozenStep(encoder, step.source, step.settings, step.run, step.name, step.length)
+    for stage, reached, card in run_stages(frozen, decoder, rows, config):
+        card = card | {"body_parts": covered.card}
+        fingerprint = encoder_fingerprint(encoder, dataset.config)
+        pack = OrganPack.of(step.name, dataset.organs, encoder, reached, fingerprint, card=card, **about)
+        if stage != config.stage.stages[-1]:
+            pack.write(step.run / f"{stage}.pack")  # what the next stage starts from, to compare with
+    if step.model:
+        step.model.add(pack)
+    else:
+        heads = first_step_files(step.regressor, question)
+        Model.create(folder, encoder, dataset.config, step.source.patches.size, pack, heads)
+    for checkpoint in step.run.rglob("checkpoint.pt"):  # the pack holds all of it now
+        checkpoint.unlink()
+    return pack
+
+
+@dataclass(frozen=True, eq=False)
+class StepStart:
+    """What a step works with, once it is certain that the dataset can be learned."""
+
+    name: str
+    """Of the pack."""
+    model: Model | None
+    """None in the first step, which makes it."""
+    source: PatchSource
+    settings: TrainConfig
+    run: Path
+    regressor: BodyPartRegressor | None
+    length: float
+    """Search and pruning are so many times as long."""
+
+
+def begin_step(dataset: PreparedDataset, folder: Path, config: LearnConfig, name: str) -> StepStart:
+    """Check what a user can have got wrong before the hours of training; the first step learns body parts."""
+    check_name(name)
     check_splits(dataset)
     model = open_for(dataset, folder, name) if folder.exists() else None
     settings = config.later if model else config.first
+    check_loss(settings, model.network if model else config.network)
+    patches = config.patches.of_later_step(model.window) if model else config.patches
     run = run_folder(folder, name)
     regressor = (
         BodyPartRegressor.of_model(model)
         if model
         else learn_regressor(dataset, config.body_parts, settings, run)
     )
-    covered = measure_coverage(dataset, regressor)
-    torch.manual_seed(settings.seed)
-    encoder = model.load_encoder() if model else config.network.build_encoder()
-    decoder = Decoder(encoder.config, DecoderPlan.nnunet(encoder.config), len(dataset.organs))
-    patches = config.patches.of_later_step(model.window) if model else config.patches
     source = PatchSource(dataset, patches, config.augment)
-    question = None if model else ask_body_parts(dataset, regressor, config)
-    rows = train_decoder(encoder, decoder, source, settings, run, title=f"learning {name}", question=question)
-    step = FrozenStep(encoder, source, settings, run, name, 1.0 if model else config.stage.first_step)
-    for stage, reached, card in run_stages(step, decoder, rows, config):
-        pack = OrganPack.of(
-            name,
-            dataset.organs,
-            encoder,
-            reached,
-            encoder_fingerprint(encoder, dataset.config),
-            licence=licence,
-            anomalies=tuple(anomalies),
-            coverage=covered.coverage,
-            card=card | {"body_parts": covered.card},
-        )
-        if stage != config.stage.stages[-1]:
-            pack.write(run / f"{stage}.pack")  # what the next stage starts from, to compare with
-    if model:
-        model.add(pack)
-    else:
-        more = {REGRESSOR_FILE: regressor.to_bytes()} if regressor else {}
-        if question:
-            more[HEAD_FILE] = save(question.head.cpu().state_dict())
-        Model.create(folder, encoder, dataset.config, patches.size, pack, more)
-    for checkpoint in run.rglob("checkpoint.pt"):  # the pack holds all of it now
-        checkpoint.unlink()
-    return pack
+    length = 1.0 if model else config.stage.first_step
+    return StepStart(name, model, source, settings, run, regressor, length)
+
+
+def first_step_files(
+    regressor: BodyPartRegressor | None, question: BodyPartQuestion | None
+) -> dict[str, bytes]:
+    """What a new model holds besides encoder and pack."""
+    found = {REGRESSOR_FILE: regressor.to_bytes()} if regressor else {}
+    if question:
+        found[HEAD_FILE] = save(question.head.cpu().state_dict())
+    return found
 
 
 def learn_regressor(
@@ -230,6 +266,15 @@ def check_splits(dataset: PreparedDataset) -> None:
                 f"{dataset.folder}: no case falls into the {split} split. Learning needs three cases at "
                 "least: add scans to the raw dataset and prepare it again."
             )
+
+
+def check_loss(settings: TrainConfig, network: NetworkConfig) -> None:
+    weights, blocks = settings.loss.deep_supervision, len(network.features) - 1
+    if weights is not None and len(weights) != blocks:
+        raise ConfigError(
+            f"deep_supervision has {len(weights)} weights; a decoder of this network has {blocks} outputs. "
+            "Give one weight for each, finest first, or leave the setting out."
+        )
 
 
 def open_for(dataset: PreparedDataset, folder: Path, name: str) -> Model:
