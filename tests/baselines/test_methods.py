@@ -18,7 +18,9 @@ from continual_segment.baselines.plop import PLOP
 from continual_segment.baselines.pooled import channel_distance, cube_distance
 from continual_segment.baselines.rcil import RCIL
 from continual_segment.baselines.step import LearningStep, newest_pack, read_memory, training_batches
-from continual_segment.model import Model, verify
+from continual_segment.model import Model, OrganPack, verify
+from continual_segment.model.model import encoder_fingerprint
+from continual_segment.networks import Decoder, DecoderPlan
 from continual_segment.networks.segmentation_network import SegmentationNetwork
 from continual_segment.training import history
 
@@ -42,6 +44,28 @@ def learn_chest(base_model_folder, datasets, settings, tmp_path):
         )
 
     return learn
+
+
+@pytest.fixture
+def residual_model(datasets, preset, tmp_path):
+    """A first step whose residual encoder never learned."""
+    network, dataset = replace(preset.network, encoder="residual"), datasets["totalseg"]
+    torch.manual_seed(0)
+    encoder, decoder = (
+        network.build_encoder(),
+        Decoder(network, DecoderPlan.nnunet(network), len(dataset.organs)),
+    )
+    fingerprint = encoder_fingerprint(encoder, dataset.config)
+    pack = OrganPack.of("totalseg", dataset.organs, encoder, decoder, fingerprint)
+    return Model.create(tmp_path / "first", encoder, dataset.config, preset.patches.size, pack).folder
+
+
+@pytest.mark.parametrize("name", ["mib", "plop", "rcil", "upper-bound"])
+def test_methods_learn_on_residual_encoders(name, residual_model, datasets, settings, tmp_path):
+    folder = tmp_path / "model"
+    model = learn_step(METHODS[name], residual_model, datasets["chest"], folder, settings, "chest")
+    assert model.network == Model.open(residual_model).network
+    assert verify(folder).good
 
 
 @pytest.fixture
