@@ -1,7 +1,7 @@
 """Presets and TOML files of the same form."""
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +56,18 @@ def test_the_paper_preset_has_the_papers_numbers():
     assert config.patches.size == (64, 128, 128)
     assert (config.first.iterations, config.later.iterations) == (8000 * 250, 1000 * 250)
     assert (config.first.optimiser, config.first.learning_rate) == ("sgd", 0.01)
+
+
+def test_the_complete_preset_of_the_documentation_is_read_and_has_every_table(tmp_path):
+    text = (Path(__file__).parents[1] / "docs" / "how_to.md").read_text()
+    (complete,) = [
+        block for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL) if "[network]" in block
+    ]
+    (tmp_path / "complete.toml").write_text(complete)
+    config = load_preset(tmp_path / "complete.toml")
+    assert config.first.loss == LossConfig(deep_supervision=(1, 0.5, 0))
+    tables = {item.metadata.get("table", item.name) for item in fields(ExperimentConfig)}
+    assert tables == set(re.findall(r"^\[(\w+)\]", complete, re.MULTILINE))
 
 
 def test_a_file_of_ones_own_reads_as_written(load):

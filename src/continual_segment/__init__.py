@@ -14,7 +14,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "BodyPartRegressor": "body_parts",
     "Evaluation": "evaluation",
+    "Intensity": "data.intensity",
     "LabelMap": "volume",
+    "LossConfig": "training",
     "Model": "model",
     "OrganPack": "model",
     "OutputConfig": "clinic.outputs",

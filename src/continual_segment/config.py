@@ -132,7 +132,7 @@ def read_table(table: Any, kind: type, usual: Any, where: str) -> Any:
     """A dataclass with the settings of a table; what it leaves out has its usual value."""
     required = [item.name for item in fields(kind) if item.default is item.default_factory is MISSING]
     if table is None and usual is None and required:
-        raise ConfigError(f"{where[:-1]}] is missing; it has at least {', '.join(required)}.")
+        raise ConfigError(f"{where} is missing; it has at least {', '.join(required)}.")
     given = {} if table is None else table
     refuse_unknown(given, kind, where)
     below = {} if usual is None else msgspec.to_builtins(usual)

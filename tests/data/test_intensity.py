@@ -141,7 +141,7 @@ def test_patches_are_normalised_and_padded_by_the_intensity(intensity, raw, tmp_
     assert np.all(images[0, 0, :2].numpy() == np.float32(case.intensity.padding_value))
 
 
-def test_a_case_without_its_statistics_is_told(raw, tmp_path, tiny):
+def test_a_case_without_its_statistics_is_refused(raw, tmp_path, tiny):
     config = PrepareConfig(tiny.spacing_mm, Intensity("z-score"))
     dataset = prepare(raw, tmp_path / "out", config, workers=1, progress=False)
     file = dataset.case_folder(tiny.cases[0]) / "case.json"

@@ -184,7 +184,7 @@ def test_a_stopped_step_is_not_continued_with_other_settings(datasets, config, t
         learn_dataset(
             datasets["totalseg"], folder, replace(config, first=replace(config.first, seed=9)), "base"
         )
-    learn_dataset(datasets["totalseg"], folder, config, "base")  # the same command goes on
+    learn_dataset(datasets["totalseg"], folder, config, "base")  # the same command resumes
     assert Model.open(folder).pack_names == ("base",)
 
 

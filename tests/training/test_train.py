@@ -72,7 +72,7 @@ def test_the_loop_calls_the_forward_pass_of_the_module_it_is_given(make_run):
 
 
 class Wrapped(nn.Module):
-    """Stands in for DistributedDataParallel."""
+    """In place of DistributedDataParallel."""
 
     def __init__(self, module):
         super().__init__()

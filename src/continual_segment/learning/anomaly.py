@@ -20,7 +20,8 @@ from continual_segment import __version__
 from continual_segment.data.patches import Patches
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.errors import DatasetError, ModelError
-from continual_segment.learning.step import LearnConfig, check_splits, run_folder
+from continual_segment.learning.learn_config import LearnConfig
+from continual_segment.learning.step import check_splits, run_folder
 from continual_segment.learning.train_decoder import PatchSource, signature_of
 from continual_segment.model import Model
 from continual_segment.model.head import AnomalyHead, add_head, head_file

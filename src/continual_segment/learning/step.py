@@ -1,4 +1,4 @@
-"""learn: one dataset becomes one organ pack, in up to three stages: train, search, prune.
+"""learn_dataset: one dataset becomes one organ pack, in up to three stages: train, search, prune.
 
 The first step trains encoder and decoder together and makes the model. Every later step reads the frozen
 encoder and trains a new decoder on its own dataset alone: no old data is asked for, and no old weight is
@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any
 
 import torch
 from safetensors.torch import save
@@ -29,15 +29,13 @@ from continual_segment.body_parts import (
     measure_coverage,
 )
 from continual_segment.body_parts.regressor import FILE as REGRESSOR_FILE
-from continual_segment.data.augment import AugmentConfig
-from continual_segment.data.patches import PatchConfig
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.errors import ConfigError, DatasetError, ModelError
 from continual_segment.learning.auxiliary import FILE as HEAD_FILE
-from continual_segment.learning.auxiliary import AuxiliaryConfig, BodyPartQuestion, body_part_question
-from continual_segment.learning.distil import DistilConfig
-from continual_segment.learning.prune import PruneConfig, prune_decoder
-from continual_segment.learning.search import SearchConfig, search_decoder
+from continual_segment.learning.auxiliary import BodyPartQuestion, body_part_question
+from continual_segment.learning.learn_config import LearnConfig, Stage
+from continual_segment.learning.prune import prune_decoder
+from continual_segment.learning.search import search_decoder
 from continual_segment.learning.train_decoder import FrozenStep, PatchSource, train_decoder
 from continual_segment.model import Model, OrganPack
 from continual_segment.model.model import encoder_fingerprint
@@ -51,70 +49,10 @@ from continual_segment.networks import (
 )
 from continual_segment.networks.heads import ProjectionHead
 from continual_segment.organs import BODY_PARTS
-from continual_segment.training import Loss, LossConfig, TrainConfig
-from continual_segment.training.loss import as_loss_config
+from continual_segment.training import TrainConfig
 from continual_segment.training.train import Rows
 
 log = logging.getLogger(__name__)
-
-Stage = Literal["train", "search", "prune"]
-STAGES: tuple[Stage, ...] = get_args(Stage)
-
-
-@dataclass(frozen=True)
-class StageConfig:
-    """What a step does."""
-
-    stages: tuple[Stage, ...] = ("train",)
-    """train, then if wanted search (kernels) and prune (projections where they do): in this order."""
-    first_step: float = 1.0
-    """In the first step, lengths of search and prune are multiplied by this: its training, of which they are
-    shares, includes the encoder and may be much longer."""
-
-    def __post_init__(self) -> None:
-        if self.stages != tuple(stage for stage in STAGES if stage in self.stages) or self.stages[:1] != (
-            "train",
-        ):
-            raise ValueError(
-                "stages are train, train,search, train,prune or train,search,prune, "
-                f"not {','.join(map(str, self.stages)) or 'none'}."
-            )
-        if self.first_step <= 0:
-            raise ValueError(f"first_step is above 0, not {self.first_step}.")
-
-
-@dataclass(frozen=True)
-class LearnConfig:
-    """Everything a learning step depends on besides its data."""
-
-    network: NetworkConfig
-    """Sizes of a new encoder; later steps take those of the model."""
-    patches: PatchConfig
-    """Training patches of a new model; later steps take its window."""
-    augment: AugmentConfig
-    first: TrainConfig
-    """Training of encoder and first decoder."""
-    later: TrainConfig
-    """Training of every later decoder."""
-    stage: StageConfig = field(default_factory=StageConfig, metadata={"table": "learn"})
-    """Stages of every step; in TOML, the table [learn]."""
-    search: SearchConfig = field(default_factory=SearchConfig)
-    distil: DistilConfig = field(default_factory=DistilConfig)
-    prune: PruneConfig = field(default_factory=PruneConfig)
-    body_parts: BodyPartConfig = field(default_factory=BodyPartConfig)
-    """The regressor that the first step learns."""
-    auxiliary: AuxiliaryConfig = field(default_factory=AuxiliaryConfig)
-    """What a new encoder is asked besides its organs."""
-
-    def __post_init__(self) -> None:
-        self.network.check_window(self.patches.size)
-        if self.network.input_channels != 1:
-            raise ValueError(f"A CT has one input channel, not {self.network.input_channels}.")
-
-    def with_loss(self, loss: LossConfig | Loss) -> Self:
-        """The same with another loss of all training: settings, or a function of outputs and labels."""
-        chosen = as_loss_config(loss)
-        return replace(self, first=replace(self.first, loss=chosen), later=replace(self.later, loss=chosen))
 
 
 def learn_dataset(
