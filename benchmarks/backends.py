@@ -69,7 +69,7 @@ def measure(backend: str, out: Path, args: argparse.Namespace) -> dict[str, floa
     import numpy as np
     import torch
 
-    from continual_segment.memory import keep_freed_memory
+    from continual_segment.malloc import keep_freed_memory
     from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder, NetworkConfig
     from continual_segment.segmentation.backends import start_decoder, start_encoder
 

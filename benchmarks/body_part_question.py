@@ -19,11 +19,11 @@ from pathlib import Path
 from continual_segment.config import ExperimentConfig, load_preset
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.raw import RawDataset
+from continual_segment.lab.phantom import dataset_folder
+from continual_segment.lab.protocol import HeldOut, score
 from continual_segment.learning import learn_dataset
-from continual_segment.memory import keep_freed_memory
+from continual_segment.malloc import keep_freed_memory
 from continual_segment.model import Model
-from continual_segment.phantom import dataset_folder
-from continual_segment.protocol import HeldOut, score
 
 NAMES = ("totalseg", "chest", "headneck")
 

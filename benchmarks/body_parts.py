@@ -36,7 +36,7 @@ from continual_segment.body_parts.learn import scan_of
 from continual_segment.body_parts.regions import RegionConfig, smoothed
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.files import name_of_scan, read_scan, write_json
-from continual_segment.memory import keep_freed_memory
+from continual_segment.malloc import keep_freed_memory
 from continual_segment.organs import BODY_PARTS
 from continual_segment.volume import LabelMap, Volume
 

@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
 
-    from continual_segment.memory import keep_freed_memory
+    from continual_segment.malloc import keep_freed_memory
 
     keep_freed_memory()
     print(f"{'':34} {'answer: torch':>14} {'ours':>8} {'x':>5} {'learn: torch':>14} {'ours':>8} {'x':>5}")

@@ -1,4 +1,4 @@
-"""What keeping freed memory and large pages (continual_segment.memory) are worth, measured side by side.
+"""What keeping freed memory and large pages (continual_segment.malloc) are worth, measured side by side.
 
     python benchmarks/malloc_thresholds.py
 
@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from continual_segment.memory import TUNABLES, keep_freed_memory, with_malloc_settings
+from continual_segment.malloc import TUNABLES, keep_freed_memory, with_malloc_settings
 
 CUBE = (3, 3, 3)
 

@@ -29,7 +29,7 @@ from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.raw import RawDataset
 from continual_segment.evaluation.evaluate import score_case
 from continual_segment.files import write_json
-from continual_segment.memory import keep_freed_memory
+from continual_segment.malloc import keep_freed_memory
 from continual_segment.model import Model
 from continual_segment.organs import BODY_PARTS
 from continual_segment.segmentation import SegmentConfig, Segmenter

@@ -20,16 +20,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from continual_segment.baselines import METHODS, StepSettings
-from continual_segment.baselines.classes import StepClasses
-from continual_segment.baselines.step import LearningStep
-from continual_segment.benchmark.plan import make_method
 from continual_segment.config import ExperimentConfig, load_preset
-from continual_segment.memory import keep_freed_memory
+from continual_segment.lab.baselines import METHODS, StepSettings
+from continual_segment.lab.baselines.classes import StepClasses
+from continual_segment.lab.baselines.step import LearningStep
+from continual_segment.lab.benchmark.plan import make_method
+from continual_segment.lab.phantom.organ_lists import CHEST, TOTALSEG
+from continual_segment.malloc import keep_freed_memory
 from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder
 from continual_segment.networks.segmentation_network import SegmentationNetwork
 from continual_segment.organs import find_organ
-from continual_segment.phantom.organ_lists import CHEST, TOTALSEG
 from continual_segment.training.update import Update
 
 

@@ -22,7 +22,7 @@ NEEDED = (
     *("tifffile", "tqdm", "yacs"),
 )
 KEPT = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1)}
-"""What `continual_segment.memory.keep_freed_memory` sets, as glibc reads it from outside."""
+"""What `continual_segment.malloc.keep_freed_memory` sets, as glibc reads it from outside."""
 
 
 def nnunet_python(folder: Path) -> Path:

@@ -16,11 +16,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 from PIL import Image
 
-from continual_segment.phantom import DATASETS
-from continual_segment.phantom.organ_lists import CHEST, HEADNECK, TOTALSEG, label_voxels
-from continual_segment.phantom.patient import draw_patient
-from continual_segment.phantom.scanner import Scan, Scanner, majority, place_patient, scan_patient
-from continual_segment.phantom.write import case_seed, make_scan
+from continual_segment.lab.phantom import DATASETS
+from continual_segment.lab.phantom.organ_lists import CHEST, HEADNECK, TOTALSEG, label_voxels
+from continual_segment.lab.phantom.patient import draw_patient
+from continual_segment.lab.phantom.scanner import Scan, Scanner, majority, place_patient, scan_patient
+from continual_segment.lab.phantom.write import case_seed, make_scan
 
 ORGANS = tuple(dict.fromkeys((*TOTALSEG, *CHEST, *HEADNECK)))
 COLOURS = np.concatenate([np.zeros((1, 3)), np.random.default_rng(3).uniform(0.25, 1.0, (255, 3))])

@@ -34,7 +34,7 @@ from typing import Any
 from made_up import NETWORKS, make_model, make_scan
 from nnunet_venv import KEPT, nnunet_python, run
 
-from continual_segment.memory import TUNABLES, with_malloc_settings
+from continual_segment.malloc import TUNABLES, with_malloc_settings
 
 HERE = Path(__file__).parent
 SIZES = {  # window and spacing of each network
@@ -172,7 +172,7 @@ def measure(scan: Path, model: Path, out: Path, backend: str, how: str, threads:
     import torch
 
     from continual_segment.files import read_scan, write_labels
-    from continual_segment.memory import keep_freed_memory
+    from continual_segment.malloc import keep_freed_memory
     from continual_segment.model import Model
     from continual_segment.segmentation import SegmentConfig, Segmenter, segment, slabs
 

@@ -17,11 +17,11 @@ from pathlib import Path
 from continual_segment.config import load_preset
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.raw import RawDataset
+from continual_segment.lab.protocol import HeldOut, score
 from continual_segment.learning.step import run_folder
-from continual_segment.memory import keep_freed_memory
+from continual_segment.malloc import keep_freed_memory
 from continual_segment.model import Model, OrganPack
 from continual_segment.networks import DecoderPlan, multiply_adds, paper_count
-from continual_segment.protocol import HeldOut, score
 
 STAGES = ("train", "search", "prune")
 

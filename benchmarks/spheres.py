@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from continual_segment.baselines import METHODS, Method, StepSettings
-from continual_segment.baselines.classes import StepClasses
-from continual_segment.baselines.step import LearningStep
-from continual_segment.benchmark.plan import make_method
+from continual_segment.lab.baselines import METHODS, Method, StepSettings
+from continual_segment.lab.baselines.classes import StepClasses
+from continual_segment.lab.baselines.step import LearningStep
+from continual_segment.lab.benchmark.plan import make_method
 from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder, NetworkConfig
 from continual_segment.networks.segmentation_network import SegmentationNetwork
 from continual_segment.organs import find_organ

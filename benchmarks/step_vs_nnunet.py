@@ -81,7 +81,7 @@ def measure(what: str, args: argparse.Namespace) -> float:
     """Median seconds of one step in this process."""
     import torch
 
-    from continual_segment.memory import keep_freed_memory
+    from continual_segment.malloc import keep_freed_memory
 
     keep_freed_memory()
     if args.threads:

@@ -6,7 +6,7 @@ Run the examples in order, in one folder; all they write goes to examples_out.
 from pathlib import Path
 
 from continual_segment import RawDataset, load_preset, prepare
-from continual_segment.phantom import write_phantom
+from continual_segment.lab.phantom import write_phantom
 
 WORK = Path("examples_out")
 

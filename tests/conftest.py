@@ -18,9 +18,9 @@ import torch
 from continual_segment.config import load_preset
 from continual_segment.data.prepare import prepare
 from continual_segment.data.raw import RawDataset
+from continual_segment.lab.phantom import write_phantom
 from continual_segment.learning import learn_dataset
 from continual_segment.model import Model
-from continual_segment.phantom import write_phantom
 
 CASES = {"totalseg": 6, "chest": 8}  # so that every split has what tests ask of it
 SPACING_MM = (16.0, 16.0, 16.0)

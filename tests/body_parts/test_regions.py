@@ -17,8 +17,8 @@ from continual_segment.body_parts.regions import (
 )
 from continual_segment.body_parts.spine import LANDMARKS, USUAL_MM, VERTEBRAE, vertebra_bottoms
 from continual_segment.data.raw import RawDataset
+from continual_segment.lab.phantom import write_phantom
 from continual_segment.organs import BODY_PARTS, UNKNOWN_PART, find_organ
-from continual_segment.phantom import write_phantom
 from continual_segment.volume import Grid, LabelMap
 
 CALIBRATED = Calibration({"L5": 0.0, "T11": 2.0, "T2": 4.0}, 0.01, lowest=-3.0, highest=7.0)

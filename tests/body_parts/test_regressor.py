@@ -21,8 +21,8 @@ from continual_segment.data.prepare import PrepareConfig, prepare
 from continual_segment.data.raw import RawDataset
 from continual_segment.errors import ModelError
 from continual_segment.files import write_scan
+from continual_segment.lab.phantom import write_phantom
 from continual_segment.networks.slice_scorer import SliceScorer
-from continual_segment.phantom import write_phantom
 from continual_segment.segmentation import SegmentConfig
 from continual_segment.volume import Grid, Volume
 

@@ -8,9 +8,9 @@ import pytest
 from continual_segment.config import load_preset
 from continual_segment.evaluation.report import small_decoders, write_report
 from continual_segment.evaluation.small_decoders import architectures, choices, pareto_png, stage_shares
+from continual_segment.lab.protocol import ProtocolDataset, run_protocol
 from continual_segment.learning.selection import PathScore
 from continual_segment.networks import DecoderPlan, multiply_adds, paper_count
-from continual_segment.protocol import ProtocolDataset, run_protocol
 
 
 def path(mask, dice, parameters, cost, seconds=None):

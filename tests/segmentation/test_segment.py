@@ -14,9 +14,9 @@ from continual_segment.clinic.segment import segment
 from continual_segment.data.resample import resample_scan
 from continual_segment.errors import ModelError, ScanError
 from continual_segment.files import read_labels, read_scan, write_scan
+from continual_segment.lab.phantom import write_phantom
 from continual_segment.model import Model
 from continual_segment.organs import BODY_PARTS, UNKNOWN_PART, find_organ
-from continual_segment.phantom import write_phantom
 from continual_segment.segmentation import SegmentConfig, Segmenter
 from continual_segment.segmentation.answers import Voice
 from continual_segment.segmentation.merge import only

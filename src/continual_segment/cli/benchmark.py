@@ -86,11 +86,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from continual_segment.benchmark import Plan, make_orders, run_benchmark
-    from continual_segment.benchmark.plan import check_methods
-    from continual_segment.benchmark.sources import phantom_datasets, raw_datasets
     from continual_segment.config import load_preset
     from continual_segment.errors import ConfigError
+    from continual_segment.lab.benchmark import Plan, make_orders, run_benchmark
+    from continual_segment.lab.benchmark.plan import check_methods
+    from continual_segment.lab.benchmark.sources import phantom_datasets, raw_datasets
 
     if args.anomalies and not args.datasets:
         raise ConfigError("--anomaly goes with --datasets; the phantoms' diseases are known. Leave it out.")
@@ -115,8 +115,8 @@ def chosen(args: argparse.Namespace, config: ExperimentConfig) -> ExperimentConf
     """The preset with what the command line says otherwise."""
     from dataclasses import replace
 
-    from continual_segment.benchmark.plan import with_iterations
     from continual_segment.errors import ConfigError
+    from continual_segment.lab.benchmark.plan import with_iterations
 
     named = {"device": args.device, "overlap": args.overlap}
     try:

@@ -30,7 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from continual_segment.demo import demo
+    from continual_segment.lab.demo import demo
 
     report = demo(args.out, args.preset, args.cases, seed=args.seed)
     print(f"Open {report} in a browser.")

@@ -21,7 +21,7 @@ from continual_segment.cli import (
     verify,
 )
 from continual_segment.errors import ContinualSegmentError
-from continual_segment.memory import keep_freed_memory, start_again_with_malloc_settings
+from continual_segment.malloc import keep_freed_memory, start_again_with_malloc_settings
 
 VERBS = (demo, phantom, prepare, learn, pack, verify, segment, bodyparts, evaluate, benchmark)
 RUN_NETWORKS = ("demo", "learn", "segment", "bodyparts", "benchmark")

@@ -46,7 +46,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from continual_segment.config import load_preset
-    from continual_segment.phantom import write_phantom
+    from continual_segment.lab.phantom import write_phantom
 
     spacing_mm = tuple(args.spacing or load_preset(args.preset).prepare.spacing_mm)
     folder = write_phantom(

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from continual_segment.memory import give_back_freed_memory
+from continual_segment.malloc import give_back_freed_memory
 from continual_segment.networks import Decoder
 from continual_segment.networks.heads import ProjectionHead
 from continual_segment.organs import UNKNOWN_PART

@@ -1,6 +1,0 @@
-"""Benchmark: every method in one harness, every table of the paper."""
-
-from continual_segment.benchmark.plan import ALL_METHODS, Plan, make_orders
-from continual_segment.benchmark.run import run_benchmark
-
-__all__ = ["ALL_METHODS", "Plan", "make_orders", "run_benchmark"]

@@ -1,0 +1,26 @@
+"""Plain fine-tuning of one network with one growing head: the control that forgets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from continual_segment.lab.baselines.step import Keeps, Learner, LearningStep
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """nnU-Net's loss over all classes; background means background, whatever lies in it."""
+
+    keeps: ClassVar[Keeps] = "one network"
+
+    def begin(self, step: LearningStep) -> Learner:
+        student, loss = step.grown_network(), step.train.loss.build()
+
+        def loss_of(images: Tensor, labels: Tensor) -> Tensor:
+            outputs = student.decoder.forward_supervised(student.encoder(images))
+            return loss(outputs, step.classes.as_channels(labels))
+
+        return Learner(student, step.classes.organs, loss_of)

@@ -1,0 +1,290 @@
+"""One learning step of a comparison method: the same loop, patches and budget for all of them.
+
+A method says what is trained and how a batch is judged; everything else happens here. What a step leaves is
+an ordinary model folder, so every method is segmented and scored by the code that serves our own. No method
+sees a scan of an earlier dataset.
+
+In:  the model after the step before, a prepared dataset
+Out: a model folder
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol
+
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from continual_segment.data.augment import AugmentConfig
+from continual_segment.data.patches import PatchConfig, Patches
+from continual_segment.data.prepared import PreparedDataset
+from continual_segment.files.atomic import write_bytes
+from continual_segment.lab.baselines.classes import StepClasses
+from continual_segment.lab.baselines.marginal import grown
+from continual_segment.model import Model, OrganPack
+from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
+from continual_segment.model.model import encoder_fingerprint
+from continual_segment.networks import Decoder, GeneralEncoder, paper_count, true_count
+from continual_segment.networks.segmentation_network import SegmentationNetwork
+from continual_segment.organs import Organ
+from continual_segment.training import Objective, TrainConfig, TrainingRun, train
+from continual_segment.training.objective import LossOfBatch
+from continual_segment.training.validate import patch_dice
+
+Keeps = Literal["one network", "old decoders", "one network per dataset"]
+Memory = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """What every method trains with."""
+
+    patches: PatchConfig
+    augment: AugmentConfig
+    train: TrainConfig
+
+
+@dataclass(frozen=True, eq=False)
+class LearningStep:
+    """What a method may know."""
+
+    previous: SegmentationNetwork
+    """The network after the step before, frozen: the teacher."""
+    classes: StepClasses
+    dataset: PreparedDataset
+    settings: StepSettings
+    memory: Memory = field(default_factory=dict)
+    """What the method itself kept from the step before."""
+
+    @property
+    def train(self) -> TrainConfig:
+        return self.settings.train
+
+    def training_batches(self) -> Patches:
+        return training_batches(self.dataset, self.settings)
+
+    def grown_network(self) -> SegmentationNetwork:
+        """The previous network with channels for the new organs, free to change: the student."""
+        student = self.previous.trainable_copy()
+        student.decoder = grown(self.previous.decoder, len(self.classes.new))
+        return student.to(self.train.device)
+
+    def fresh_network(self, encoder: GeneralEncoder) -> SegmentationNetwork:
+        """An encoder with a new decoder for the dataset's own organs."""
+        decoder = Decoder(encoder.config, self.previous.decoder.plan, len(self.dataset.organs))
+        return SegmentationNetwork(encoder, decoder).to(self.train.device)
+
+
+@dataclass(frozen=True, eq=False)
+class Learner:
+    """What a method does with a step."""
+
+    network: SegmentationNetwork
+    organs: tuple[Organ, ...]
+    """Of its channels 1, 2, ..."""
+    loss: LossOfBatch
+    trained: nn.Module | None = None
+    """What the optimiser and the checkpoint see; the whole network unless told."""
+    finish: Callable[[], Memory] = dict
+    """Called once after training, before the network is kept; gives what the method wants to remember."""
+
+    def objective(self) -> Objective:
+        """What the training loop runs."""
+        return Objective(self.loss, trained=self.network if self.trained is None else self.trained)
+
+
+class Method(Protocol):
+    """A comparison method: a frozen dataclass of its settings."""
+
+    keeps: ClassVar[Keeps]
+    """What there is after a step: one network that knows all organs; every dataset's decoder on the newest
+    encoder; or a network of each dataset's own."""
+
+    def begin(self, step: LearningStep) -> Learner: ...
+
+
+class RemembersFirstStep(Protocol):
+    """A method that takes something along from the first step, whose network is the same for all."""
+
+    def after_first_step(
+        self, network: SegmentationNetwork, classes: StepClasses, batches: Patches
+    ) -> Memory: ...
+
+
+def learn_step(
+    method: Method,
+    previous: Path,
+    dataset: PreparedDataset,
+    folder: Path,
+    settings: StepSettings,
+    name: str,
+    memory: Memory | None = None,
+) -> Model:
+    """Learn one dataset after the model `previous`; the model in `folder` appears when all is done.
+
+    The pack that is added, or that holds all organs, is called `name`. `memory` is what the method took
+    along, if not what lies beside `previous`. A stopped run goes on where it was.
+    """
+    if folder.exists():
+        return Model.open(folder)
+    before = Model.open(previous)
+    newest = newest_pack(before)
+    teacher = SegmentationNetwork(before.load_encoder(), newest.decoder()).freeze().to(settings.train.device)
+    classes = StepClasses.of(newest.organs if method.keeps == "one network" else (), dataset.organs)
+    remembered = read_memory(previous) if memory is None else memory
+    step = LearningStep(teacher, classes, dataset, settings, remembered)
+    run = folder.with_name(f"{folder.name}.runs") / name
+    torch.manual_seed(settings.train.seed)
+    learner = method.begin(step)
+    learner = replace(learner, loss=checked(learner.loss, classes))
+    learner.network.to(settings.train.device)
+    rows = train(
+        TrainingRun(
+            learner.objective().to(settings.train.device),
+            step.training_batches(),
+            settings.train,
+            run,
+            signature=signature_of(method, step),
+            title=f"{type(method).__name__} learns {name}",
+            validate=(lambda: validation_dice(learner, step)) if settings.train.validation_batches else None,
+        )
+    )
+    to_remember = learner.finish()
+    card = training_card(method, step, learner, rows[-1])
+    kept = [before.pack(pack) for pack in before.pack_names] if method.keeps == "old decoders" else []
+    write_memory(folder, to_remember)
+    model = write_model(folder, learner, dataset, settings, name, card, kept)
+    for checkpoint in run.rglob("checkpoint.pt"):
+        checkpoint.unlink()
+    return model
+
+
+def checked(loss: LossOfBatch, classes: StepClasses) -> LossOfBatch:
+    """The same loss that refuses labels the dataset does not have."""
+
+    def loss_of(images: Tensor, labels: Tensor) -> Tensor:
+        classes.check(labels)
+        return loss(images, labels)
+
+    return loss_of
+
+
+def training_batches(dataset: PreparedDataset, settings: StepSettings) -> Patches:
+    train = settings.train
+    return Patches(dataset, "train", settings.patches, settings.augment, train.seed, train.iterations)
+
+
+def validation_dice(learner: Learner, step: LearningStep) -> float:
+    """Dice of the dataset's own organs: nothing older is at hand to validate on."""
+    train = step.train
+    number = {organ.name: channel for channel, organ in enumerate(learner.organs, start=1)}
+    labelled = [number[organ.name] for organ in step.dataset.organs]
+    others = [channel for channel in range(len(learner.organs) + 1) if channel not in labelled]
+
+    def segment(images: Tensor) -> Tensor:
+        logits = learner.network(images)
+        return torch.cat((logits[:, others].amax(1, keepdim=True), logits[:, labelled]), dim=1)
+
+    patches = Patches(
+        step.dataset, "validation", step.settings.patches, None, train.seed, train.validation_batches
+    )
+    learner.network.eval()
+    found = patch_dice(segment, patches, train.validation_batches, len(labelled), train.device)
+    learner.network.train()
+    return found
+
+
+def signature_of(method: Method, step: LearningStep) -> str:
+    """Changes with anything that would change the weights a run ends with."""
+    return fingerprint_data(
+        {
+            "method": describe(method),
+            "start": fingerprint_tensors(step.previous.state_dict()),
+            "memory": fingerprint_tensors(dict(step.memory)),
+            "organs": [organ.name for organ in step.classes.organs],
+            "patches": asdict(step.settings.patches),
+            "augment": asdict(step.settings.augment),
+            "train": step.train.settings,
+            "data": step.dataset.fingerprint,
+        }
+    )
+
+
+def describe(method: Method) -> dict[str, Any]:
+    assert is_dataclass(method)
+    assert not isinstance(method, type)
+    return {"name": type(method).__name__, **asdict(method)}
+
+
+def training_card(
+    method: Method, step: LearningStep, learner: Learner, last: Mapping[str, float]
+) -> dict[str, Any]:
+    decoder = learner.network.decoder
+    return {
+        "method": describe(method),
+        "dataset": step.dataset.name,
+        "patches": asdict(step.settings.patches),
+        "augment": asdict(step.settings.augment),
+        "train": step.train.settings,
+        "seconds": {"train": last["seconds"]},
+        "decoder_parameters": {
+            "true": true_count(decoder),
+            "paper": paper_count(decoder.plan, decoder.network),
+        },
+    }
+
+
+def write_model(
+    folder: Path,
+    learner: Learner,
+    dataset: PreparedDataset,
+    settings: StepSettings,
+    name: str,
+    card: dict[str, Any],
+    kept: Sequence[OrganPack],
+) -> Model:
+    """A model of the network; decoders that are `kept` read the new encoder from now on."""
+    network = learner.network.cpu().freeze()
+    fingerprint = encoder_fingerprint(network.encoder, dataset.config)
+
+    def pack_of(
+        its_name: str, organs: tuple[Organ, ...], decoder: Decoder, its_card: dict[str, Any]
+    ) -> OrganPack:
+        return OrganPack.of(its_name, organs, network.encoder, decoder, fingerprint, card=its_card)
+
+    packs = [pack_of(name, learner.organs, network.decoder, card)]
+    packs += [pack_of(old.name, old.organs, old.decoder(), old.card) for old in kept]
+    building = folder.with_name(f".{folder.name}.building")
+    shutil.rmtree(building, ignore_errors=True)  # left by a run that was killed here
+    model = Model.create(building, network.encoder, dataset.config, settings.patches.size, packs[0])
+    for pack in packs[1:]:
+        model.add(pack)
+    building.rename(folder)
+    return Model.open(folder)
+
+
+def newest_pack(model: Model) -> OrganPack:
+    """The pack with most organs: of a network that knows all, its only one."""
+    return max((model.pack(name) for name in model.pack_names), key=lambda pack: len(pack.organs))
+
+
+def memory_file(folder: Path) -> Path:
+    """Beside the model, which holds nothing but itself."""
+    return folder.with_name(f"{folder.name}.memory.safetensors")
+
+
+def write_memory(folder: Path, memory: Memory) -> None:
+    if memory:
+        write_bytes(
+            memory_file(folder), save({name: tensor.cpu().contiguous() for name, tensor in memory.items()})
+        )
+
+
+def read_memory(folder: Path) -> Memory:
+    path = memory_file(folder)
+    return load_file(path) if path.exists() else {}

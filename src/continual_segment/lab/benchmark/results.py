@@ -1,0 +1,207 @@
+"""Results: everything a benchmark has measured so far, read back from its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from continual_segment import __version__
+from continual_segment.evaluation.forgetting import AllScores, StepForgetting, all_scores, forgetting
+from continual_segment.evaluation.report import dices
+from continual_segment.evaluation.scores import Evaluation, ScoreMean
+from continual_segment.lab.benchmark.places import Places
+from continual_segment.lab.benchmark.plan import OURS, OWN_PACK, Plan, make_method
+from continual_segment.learning.step import run_folder
+from continual_segment.model import Model, OrganPack
+from continual_segment.networks import DecoderPlan, paper_count
+from continual_segment.segmentation.merge import RULES
+from continual_segment.training.history import read_history
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """Scores of every method, order, step and dataset that are there."""
+
+    places: Places
+
+    @property
+    def plan(self) -> Plan:
+        return self.places.plan
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Ours twice: all packs together, and each dataset by its own pack."""
+        expanded = ((OURS, OWN_PACK) if method == OURS else (method,) for method in self.plan.methods)
+        return tuple(name for names in expanded for name in names)
+
+    @cached_property
+    def scores(self) -> dict[tuple[str, str, int, str], Evaluation]:
+        """By order, method, step and dataset."""
+        found = {}
+        for order, names in self.plan.orders.items():
+            for method in self.methods:
+                for number in range(1, len(names) + 1):
+                    for dataset in names[:number]:
+                        folder = self.places.scores(order, method, number, dataset)
+                        if (folder / "evaluation.json").exists():
+                            found[order, method, number, dataset] = Evaluation.read(folder)
+        return found
+
+    def after(self, order: str, method: str, step: int) -> dict[str, Evaluation]:
+        """Per dataset learned by then; empty where a score is missing."""
+        names = self.plan.orders[order][:step]
+        found = {name: self.scores.get((order, method, step, name)) for name in names}
+        return {name: each for name, each in found.items() if each} if all(found.values()) else {}
+
+    def steps(self, order: str, method: str) -> int:
+        """Steps whose scores are whole, from the first on."""
+        count = 0
+        while count < len(self.plan.orders[order]) and self.after(order, method, count + 1):
+            count += 1
+        return count
+
+    def finished(self, order: str) -> list[str]:
+        """Methods with all steps."""
+        return [name for name in self.methods if self.steps(order, name) == len(self.plan.orders[order])]
+
+    def last(self, order: str, method: str) -> dict[str, Evaluation]:
+        return self.after(order, method, len(self.plan.orders[order]))
+
+    def forgetting(self, order: str, method: str) -> list[StepForgetting]:
+        steps = range(1, self.steps(order, method) + 1)
+        return forgetting(
+            [
+                {name: each.mean.dice for name, each in self.after(order, method, step).items()}
+                for step in steps
+            ]
+        )
+
+    def all(self, found: dict[str, Evaluation], metric: str = "dice") -> AllScores:
+        """One metric over all organs; datasets come in the order they were learned in."""
+        return all_scores(
+            {
+                name: {organ.name: getattr(organ, metric) for organ in each.organs}
+                for name, each in found.items()
+            }
+        )
+
+    def packs(self, order: str) -> list[OrganPack]:
+        """Ours, in the order learned; those that are there."""
+        return self._packs[order]
+
+    @cached_property
+    def _packs(self) -> dict[str, list[OrganPack]]:
+        found = {}
+        for order, names in self.plan.orders.items():
+            folder = self.places.ours(order) / "model"
+            model = Model.open(folder) if folder.exists() else None
+            found[order] = [model.pack(name) for name in names if name in model.pack_names] if model else []
+        return found
+
+    def parameters(self, order: str, method: str) -> tuple[float, float]:
+        """Decoders' parameters as the paper counts, in millions, and relative to one nnU-Net decoder."""
+        network = self.plan.config.network
+        one = paper_count(DecoderPlan.nnunet(network), network)
+        if method in (OURS, OWN_PACK):
+            total = sum(paper_count(pack.plan, network) for pack in self.packs(order))
+        else:
+            many = make_method(method).keeps != "one network"
+            total = one * (len(self.plan.orders[order]) if many else 1)
+        return total / 1e6, total / one
+
+    def training_seconds(self, order: str, method: str) -> float:
+        """Of all later steps that are done, all stages."""
+        ours = self.places.ours(order) / "model"
+        total = 0.0
+        for number, name in enumerate(self.plan.orders[order][1:], start=2):
+            model = ours if method in (OURS, OWN_PACK) else self.places.network(order, method, number)
+            if model.exists() and name in Model.open(model).pack_names:
+                total += seconds_of(model, name)
+        return total
+
+    def merging(self, order: str) -> dict[tuple[str, str], Evaluation]:
+        """By rule and dataset, with all packs."""
+        places = {
+            (rule, dataset): self.places.merging(order, rule, dataset)
+            for rule in RULES
+            for dataset in self.plan.orders[order]
+        }
+        return {key: Evaluation.read(p) for key, p in places.items() if (p / "evaluation.json").exists()}
+
+    def run_times(self, order: str) -> dict[str, list[float]]:
+        path = self.places.ours(order) / "run_time.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def order_changes_nothing(self) -> bool | None:
+        """Whether our packs are the same to the bit in orders that begin alike; None: nothing to compare."""
+        by_first: dict[str, list[dict[str, str]]] = {}
+        for order, names in self.plan.orders.items():
+            packs = {pack.name: pack.fingerprint for pack in self.packs(order)}
+            if len(packs) == len(names):
+                by_first.setdefault(names[0], []).append(packs)
+        compared = [group for group in by_first.values() if len(group) > 1]
+        return all(each == group[0] for group in compared for each in group) if compared else None
+
+    def as_data(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        return {
+            "version": __version__,
+            "torch": torch.__version__,
+            "budgets": self.plan.budgets,
+            "held_out": self.plan.held_out,
+            "orders": {order: list(names) for order, names in self.plan.orders.items()},
+            "our_packs_do_not_depend_on_the_order": self.order_changes_nothing(),
+            "steps": [self._step(order, method, step) for order, method, step in self._known()],
+            "run_seconds": {order: self.run_times(order) for order in self.plan.orders},
+        }
+
+    def _known(self) -> Iterable[tuple[str, str, int]]:
+        for order in self.plan.orders:
+            for method in self.methods:
+                for step in range(1, self.steps(order, method) + 1):
+                    yield order, method, step
+
+    def _step(self, order: str, method: str, step: int) -> dict[str, Any]:
+        found = self.after(order, method, step)
+        overall = self.all(found)
+        lost = [each for each in self.forgetting(order, method) if each.step == step]
+        return {
+            "order": order,
+            "method": method,
+            "step": step,
+            "dice_all_organs": overall.all_organs,
+            "dice_all_pairs": overall.all_pairs,
+            "dice_all_macro": overall.all_macro,
+            "forgetting": lost[0].relative if lost else {},
+            "mean_forgetting": lost[0].mean_relative if lost else None,
+            "decoder_parameters": self.parameters(order, method),
+            "datasets": {name: mean_data(each.mean) for name, each in found.items()},
+            "organ_dice": {name: dices(each) for name, each in found.items()},
+        }
+
+
+def seconds_of(model: Path, pack: str) -> float:
+    """Of a pack's training, all stages: by its card, else by the log beside the model, if there is one."""
+    stages = Model.open(model).pack(pack).card.get("seconds")
+    if stages is None:
+        run = run_folder(model, pack)
+        return read_history(run)[-1]["seconds"] if (run / "log.csv").exists() else 0.0
+    return sum(stages.values())
+
+
+def mean_data(mean: ScoreMean) -> dict[str, Any]:
+    return {
+        "dice": mean.dice,
+        "hd95_mm": mean.hd95_mm,
+        "asd_mm": mean.asd_mm,
+        "hd95_penalised_mm": mean.hd95_penalised_mm,
+        "asd_penalised_mm": mean.asd_penalised_mm,
+        "scored": mean.scored,
+        "missed": mean.excluded,
+    }

@@ -1,0 +1,167 @@
+"""demo: the continual protocol on phantoms, from nothing to a report.
+
+What does not wait for other work shares the cores with it: phantoms are made while the first dataset is
+learned, and later packs, which read the frozen encoder and nothing of each other, are learned side by side;
+networks this small gain little from a second thread. The scores of a step are those of the packs up to it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from continual_segment.config import ExperimentConfig, load_preset
+from continual_segment.data.prepare import prepare
+from continual_segment.data.prepared import PreparedDataset
+from continual_segment.data.raw import RawDataset
+from continual_segment.errors import ConfigError
+from continual_segment.evaluation.report import write_report
+from continual_segment.files.atomic import write_json
+from continual_segment.lab.phantom import DATASETS, dataset_folder, write_phantom
+from continual_segment.lab.protocol import ProtocolDataset, run_protocol
+from continual_segment.learning import learn_dataset
+from continual_segment.malloc import keep_freed_memory
+from continual_segment.model import Model
+from continual_segment.processes import beside, usable_cores
+
+log = logging.getLogger(__name__)
+
+ORDER = ("totalseg", "chest", "headneck", "esophagus")
+EFFORT = {"esophagus": 2}
+"""Times the patients and updates of other datasets: its one organ is thin, and displaced by tumours."""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """The pieces of a demo; each is left out where an earlier run did it."""
+
+    folder: Path
+    preset: str
+    cases: int
+    seed: int
+
+    @property
+    def config(self) -> ExperimentConfig:
+        return load_preset(self.preset)
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model"
+
+    def raw(self, name: str) -> RawDataset:
+        return RawDataset.open(dataset_folder(self.folder / "raw", name), workers=1, progress=False)
+
+    def prepared(self, name: str) -> Path:
+        return self.folder / "prepared" / name
+
+    def cases_of(self, name: str) -> int:
+        return self.cases * EFFORT.get(name, 1)
+
+    def updates_of(self, name: str) -> int:
+        schedule = self.config.first if name == ORDER[0] else self.config.later
+        return schedule.iterations * EFFORT.get(name, 1)
+
+    def make(self, names: Sequence[str], workers: int | None = 1) -> None:
+        """Phantoms, prepared."""
+        config = self.config.prepare
+        for name in names:
+            root = dataset_folder(self.folder / "raw", name)
+            if not (root / "dataset.json").exists():  # written last
+                cases, spacing_mm = self.cases_of(name), config.spacing_mm
+                write_phantom(root.parent, name, cases, self.seed, spacing_mm, workers=workers, organs="demo")
+            prepare(self.raw(name), self.prepared(name), config, workers, progress=False)
+
+    def learn(self, name: str) -> None:
+        """One pack."""
+        if self.model.exists() and name in Model.open(self.model).pack_names:
+            return
+        prepared = PreparedDataset.open(self.prepared(name))
+        config = self.config.on(iterations=self.updates_of(name))
+        learn_dataset(prepared, self.model, config, name, anomalies=anomalies(name))
+
+
+def demo(
+    folder: Path, preset: str = "demo", cases: int = 24, held_out: int | None = 3, seed: int = 0
+) -> Path:
+    """Learn four phantom datasets in `folder`, write `folder`/report.html and return its path."""
+    started, fresh = time.monotonic(), not folder.exists()
+    claim(folder, {"preset": preset, "cases": cases, "seed": seed})
+    pieces = Demo(folder, preset, cases, seed)
+    learn_all(pieces)
+    datasets = {name: ProtocolDataset(pieces.raw(name), anomalies(name)) for name in ORDER}
+    report = run_protocol(folder, datasets, pieces.config, held_out)
+    report = replace(report, seconds=time.monotonic() - started if fresh else None)
+    return write_report(folder, report, commands(pieces))
+
+
+def learn_all(pieces: Demo) -> None:
+    """Four packs, two jobs at a time; the longest of the later ones beside the others."""
+    first, *others, longest = ORDER
+    pieces.make([first], workers=None)
+    threads = torch.get_num_threads()
+    take_half()
+    log.info("Learning %s; the other phantoms are made meanwhile", first)
+    with beside(pieces.make, [*others, longest], start=take_half_in_silence):
+        pieces.learn(first)
+    log.info("Learning %s, and %s beside them", " and ".join(others), longest)
+    with beside(pieces.learn, longest, start=take_half_in_silence):
+        for name in others:
+            pieces.learn(name)
+    torch.set_num_threads(threads)
+
+
+def take_half() -> None:
+    """Use half of the cores from now on."""
+    torch.set_num_threads(max(1, usable_cores() // 2))
+
+
+def take_half_in_silence() -> None:
+    """The same in a process that works beside this one, whose progress bars would run into ours."""
+    keep_freed_memory()
+    take_half()
+    sys.stderr = io.StringIO()
+
+
+def claim(folder: Path, settings: dict[str, object]) -> None:
+    """Note the settings in a new folder; refuse one that holds a demo of other settings."""
+    note = folder / "demo.json"
+    if note.exists() and (found := json.loads(note.read_text())) != settings:
+        raise ConfigError(
+            f"{folder} holds a demo with {found}, not {settings}. Choose another --out, or delete it."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(note, settings)
+
+
+def anomalies(name: str) -> tuple[str, ...]:
+    return ("esophageal tumour",) if DATASETS[name].tumour else ()
+
+
+def commands(pieces: Demo) -> list[str]:
+    """What a user would type for the same result, step by step."""
+    folder, preset, seed = pieces.folder, pieces.preset, pieces.seed
+    spacing = " ".join(f"{size:g}" for size in pieces.config.prepare.spacing_mm)
+    lines = [f"conseg demo --out {folder} --cases {pieces.cases} --seed {seed} --preset {preset}", ""]
+    for name in ORDER:
+        root, prepared = dataset_folder(folder / "raw", name), pieces.prepared(name)
+        extra = "".join(f" --anomaly '{kind}'" for kind in anomalies(name))
+        lines += [
+            f"conseg phantom {root.parent} --dataset {name} --organs demo --cases {pieces.cases_of(name)} "
+            f"--seed {seed} --spacing {spacing}",
+            f"conseg prepare {root} -o {prepared} --preset {preset}",
+            f"conseg learn {prepared} -m {pieces.model} --preset {preset} --name {name} "
+            f"--iterations {pieces.updates_of(name)}{extra}",
+        ]
+    lines += [
+        f"conseg verify {pieces.model}",
+        f"conseg segment {root / 'imagesTr'} -m {pieces.model} -o {folder / 'segmented'}",
+    ]
+    return [*lines, f"conseg evaluate {folder / 'segmented'} {root} -o {folder / 'scores'}"]

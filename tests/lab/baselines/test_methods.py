@@ -1,0 +1,234 @@
+"""Every comparison method learns a phantom dataset after the first step."""
+
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+import torch
+
+from continual_segment.lab.baselines import METHODS, StepSettings, learn_step
+from continual_segment.lab.baselines.classes import StepClasses
+from continual_segment.lab.baselines.distillation_pass import DistillationPass, forward_both_with_features
+from continual_segment.lab.baselines.ilt import ILT
+from continual_segment.lab.baselines.lismo import LISMO
+from continual_segment.lab.baselines.marginal import labelled_logits, old_logits
+from continual_segment.lab.baselines.mib import MiB
+from continual_segment.lab.baselines.plop import PLOP
+from continual_segment.lab.baselines.pooled import channel_distance, cube_distance
+from continual_segment.lab.baselines.rcil import RCIL
+from continual_segment.lab.baselines.step import LearningStep, newest_pack, read_memory, training_batches
+from continual_segment.model import Model, OrganPack, verify
+from continual_segment.model.model import encoder_fingerprint
+from continual_segment.networks import Decoder, DecoderPlan
+from continual_segment.networks.segmentation_network import SegmentationNetwork
+from continual_segment.training import history
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch):
+    monkeypatch.setattr(history, "curves_png", lambda rows: b"")
+
+
+@pytest.fixture
+def settings(preset):
+    train = replace(preset.later, iterations=4, report_every=2)
+    return StepSettings(preset.patches, preset.augment, train)
+
+
+@pytest.fixture
+def learn_chest(base_model_folder, datasets, settings, tmp_path):
+    def learn(method, folder="model", **known):
+        return learn_step(
+            method, base_model_folder, datasets["chest"], tmp_path / folder, settings, "chest", **known
+        )
+
+    return learn
+
+
+@pytest.fixture
+def residual_model(datasets, preset, tmp_path):
+    """A first step whose residual encoder never learned."""
+    network, dataset = replace(preset.network, encoder="residual"), datasets["totalseg"]
+    torch.manual_seed(0)
+    encoder, decoder = (
+        network.build_encoder(),
+        Decoder(network, DecoderPlan.nnunet(network), len(dataset.organs)),
+    )
+    fingerprint = encoder_fingerprint(encoder, dataset.config)
+    pack = OrganPack.of("totalseg", dataset.organs, encoder, decoder, fingerprint)
+    return Model.create(tmp_path / "first", encoder, dataset.config, preset.patches.size, pack).folder
+
+
+@pytest.mark.parametrize("name", ["mib", "plop", "rcil", "upper-bound"])
+def test_methods_learn_on_residual_encoders(name, residual_model, datasets, settings, tmp_path):
+    folder = tmp_path / "model"
+    model = learn_step(METHODS[name], residual_model, datasets["chest"], folder, settings, "chest")
+    assert model.network == Model.open(residual_model).network
+    assert verify(folder).good
+
+
+@pytest.fixture
+def make_step(base_model_folder, datasets, settings):
+    """The step a method is given."""
+
+    def make():
+        model = Model.open(base_model_folder)
+        pack = newest_pack(model)
+        teacher = SegmentationNetwork(model.load_encoder(), pack.decoder()).freeze()
+        classes = StepClasses.of(pack.organs, datasets["chest"].organs)
+        return LearningStep(teacher, classes, datasets["chest"], settings)
+
+    return make
+
+
+def losses(step, method, count=2):
+    learner = method.begin(step)
+    batches = step.training_batches()
+    return [learner.loss(*batches[number]) for number in range(count)], learner
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_step_leaves_a_model_that_knows_what_the_method_promises(
+    name, learn_chest, base_model_folder, datasets
+):
+    method = METHODS[name]
+    model = learn_chest(method)
+    chest = {organ.name for organ in datasets["chest"].organs}
+    broad = {organ.name for organ in datasets["totalseg"].organs}
+    organs = {pack: {organ.name for organ in model.pack(pack).organs} for pack in model.pack_names}
+    assert (
+        organs
+        == {
+            "one network": {"chest": broad | chest},
+            "old decoders": {"chest": chest, "totalseg": broad},
+            "one network per dataset": {"chest": chest},
+        }[method.keeps]
+    )
+    assert verify(model.folder).good
+    frozen = model.encoder_fingerprint == Model.open(base_model_folder).encoder_fingerprint
+    assert frozen == (name == "ilt")
+    assert model.pack("chest").card["method"]["name"] == type(method).__name__
+
+
+@pytest.mark.parametrize("name", ["mib", "plop", "lismo", "rcil"])
+def test_a_stopped_step_ends_with_the_same_weights(name, learn_chest, monkeypatch):
+    expected = learn_chest(METHODS[name], "unstopped").pack("chest").fingerprint
+
+    def stop(path, log):
+        if "\n2," in log:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("continual_segment.training.history.write_text", stop)
+    with pytest.raises(KeyboardInterrupt):
+        learn_chest(METHODS[name], "stopped")
+    monkeypatch.undo()
+    assert learn_chest(METHODS[name], "stopped").pack("chest").fingerprint == expected
+
+
+def test_a_finished_step_is_not_repeated(learn_chest, monkeypatch):
+    learned = learn_chest(METHODS["mib"]).pack("chest").fingerprint
+    monkeypatch.setattr("continual_segment.lab.baselines.step.train", None)
+    assert learn_chest(METHODS["mib"]).pack("chest").fingerprint == learned
+
+
+def test_at_the_start_all_methods_answer_as_the_teacher_on_old_organs(make_step):
+    images = torch.randn(2, 1, 8, 16, 16, generator=torch.Generator().manual_seed(0))
+    for method in (MiB(), PLOP(), LISMO(), RCIL()):
+        step = make_step()
+        student = method.begin(step).network.eval()
+        taught, answer = step.previous(images).softmax(1), student(images).softmax(1)
+        old = step.previous.decoder.organs
+        torch.testing.assert_close(answer[:, 1 : old + 1], taught[:, 1:], rtol=0, atol=1e-5)
+
+
+def test_without_distillation_mib_is_fine_tuning_with_joined_background(make_step):  # T08
+    step = make_step()
+    (found,), learner = losses(step, MiB(kd_weight=0.0), 1)
+    images, labels = step.training_batches()[0]
+    outputs = learner.network.decoder.forward_supervised(learner.network.encoder(images))
+    joined = [labelled_logits(output, step.classes) for output in outputs]
+    expected = step.train.loss.build()(joined, labels)
+    torch.testing.assert_close(found, expected)
+
+
+def test_ilt_that_does_not_freeze_is_mib_to_the_bit(learn_chest):  # T09
+    one, other = learn_chest(ILT(freeze_encoder=False), "ilt"), learn_chest(MiB(), "mib")
+    assert one.pack("chest").fingerprint == other.pack("chest").fingerprint
+    assert one.encoder_fingerprint == other.encoder_fingerprint
+
+
+def test_a_frozen_encoder_gets_no_gradient(make_step):  # T09
+    (loss,), learner = losses(make_step(), ILT(), 1)
+    loss.backward()
+    assert all(parameter.grad is None for parameter in learner.network.encoder.parameters())
+    assert all(parameter.grad is not None for parameter in learner.network.decoder.stages.parameters())
+
+
+def test_lismo_without_its_three_terms_is_mib(make_step):  # T17
+    plain = LISMO(matching_weight=0, attraction_weight=0, repulsion_weight=0)
+    for one, other in zip(losses(make_step(), plain)[0], losses(make_step(), MiB())[0], strict=True):
+        assert torch.equal(one, other)
+
+
+def test_lismo_remembers_the_first_dataset_and_keeps_its_memory_of_old_organs(
+    make_step, learn_chest, datasets, settings
+):
+    step = make_step()
+    first = StepClasses.of((), datasets["totalseg"].organs)
+    memory = LISMO().after_first_step(step.previous, first, training_batches(datasets["totalseg"], settings))
+    assert memory["seen"].nonzero().numel() > 0
+    model = learn_chest(LISMO(), memory=memory)
+    after = read_memory(model.folder)
+    for channel in step.classes.old_only:
+        assert torch.equal(after["vectors"][channel], memory["vectors"][channel])
+    assert len(after["vectors"]) == step.classes.channels
+
+
+def test_at_the_start_plops_and_rcils_features_have_moved_nowhere(make_step):  # T12
+    """The student is the teacher then, so nothing but the segmentation and distillation is left."""
+    images = torch.randn(2, 1, 8, 16, 16, generator=torch.Generator().manual_seed(0))
+    step = make_step()
+    both = forward_both_with_features(step.grown_network(), step.previous, images)
+    assert len(both.inner) == 5  # three stages, two blocks
+    for distance in (PLOP().pod, RCIL().cubes):
+        assert distance(both, step.classes) < 1e-5
+
+
+def test_plop_without_the_ratio_of_classes_counts_distances_as_they_are(disjoint):
+    inner = [(torch.ones(2, 3, 4, 4, 4), torch.zeros(2, 3, 4, 4, 4))]
+    logits = torch.zeros(2, 5, 4, 4, 4)
+    both = DistillationPass([], [logits], [old_logits(logits, disjoint)], inner)
+    with_ratio, without = (PLOP(class_ratio=ratio).pod(both, disjoint) for ratio in (True, False))
+    torch.testing.assert_close(with_ratio, disjoint.class_ratio * without)
+    assert without > 0
+
+
+def test_rcils_last_layer_counts_as_little_in_channels_as_the_logits_do_in_space(disjoint):
+    """As in the published code; all distances in the size of 32 x 32 voxels."""
+    shape = (2, 3, 4, 4, 4)
+    inner = [(torch.full(shape, value), torch.zeros(shape)) for value in (1.0, 2.0)]
+    logits = torch.zeros(2, 5, 4, 4, 4)
+    both = DistillationPass([], [logits], [old_logits(logits, disjoint)], inner)
+    shallow, deep = (channel_distance(*pair) * (32 * 32 / 64) ** 0.5 for pair in inner)
+    method = RCIL(cube_factor=0.3, logit_factor=0.02, windows=(0.01,))
+    in_space = cube_distance(*inner[0], (0.01,)) + cube_distance(*inner[1], (0.01,))
+    expected = 0.3 * in_space * (32 * 32 / 64) ** 0.5 / 3 + (0.3 * shallow + 0.02 * deep) / 2
+    torch.testing.assert_close(method.cubes(both, disjoint), disjoint.class_ratio * expected)
+
+
+def test_a_network_is_not_watched_any_more_after_the_pass(make_step):
+    """Else every copy of it, the next step's student, would fill memory with its passes."""
+    step = make_step()
+    student = step.grown_network()
+    forward_both_with_features(student, step.previous, torch.randn(2, 1, 8, 16, 16))
+    for network in (student, step.previous):
+        assert not any(module._forward_hooks for module in network.modules())
+
+
+def test_rcil_may_go_on_with_the_branch_of_the_step_before(learn_chest):  # T15
+    model = learn_chest(RCIL(boundary="keep"))
+    memory = read_memory(model.folder)
+    conv = model.load_encoder().stages[0][0].convs[0].conv
+    assert not torch.equal(memory["encoder.stages.0.0.convs.0.weight"], conv.weight)
+    assert not read_memory(learn_chest(RCIL(), "copy").folder)

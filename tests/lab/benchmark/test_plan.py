@@ -1,0 +1,130 @@
+"""Orders, methods and budgets of a benchmark."""
+
+import argparse
+
+import pytest
+
+from continual_segment.cli.benchmark import METHODS as NAMED
+from continual_segment.cli.benchmark import _methods, add_parser, chosen, kinds_by_name
+from continual_segment.cli.main import main
+from continual_segment.config import load_preset
+from continual_segment.errors import ConfigError
+from continual_segment.lab.baselines import METHODS
+from continual_segment.lab.baselines.mib import MiB
+from continual_segment.lab.benchmark.plan import ALL_METHODS, Plan, make_method, make_orders, stage_shares
+from continual_segment.lab.benchmark.sources import raw_datasets
+
+NAMES = ["totalseg", "chest", "headneck", "esophagus"]
+
+
+def test_orders_are_the_papers_or_any_by_number():
+    orders = make_orders(NAMES, ["A", "B", "2134"])
+    assert orders["A"] == tuple(NAMES)
+    assert orders["B"] == ("totalseg", "headneck", "chest", "esophagus")
+    assert orders["2134"] == ("chest", "totalseg", "headneck", "esophagus")
+
+
+@pytest.mark.parametrize("wrong", ["C", "123", "1233", "12345"])
+def test_an_order_that_is_none_is_refused(wrong):
+    with pytest.raises(ConfigError, match="each of the 4 datasets once"):
+        make_orders(NAMES, [wrong])
+
+
+def test_diseases_of_a_users_datasets_are_named_on_the_command_line(raw_folders):
+    kinds = kinds_by_name(["chest=lung tumour", "chest=pneumonia, left = right"])
+    found = raw_datasets(list(raw_folders.values()), kinds)
+    assert found["chest"].anomalies == ("lung tumour", "pneumonia, left = right")
+    assert found["totalseg"].anomalies == ()
+    with pytest.raises(ConfigError, match="'liver', which is not among the datasets: "):
+        raw_datasets(list(raw_folders.values()), {"liver": ("tumour",)})
+    with pytest.raises(ConfigError, match="expected NAME=KIND"):
+        kinds_by_name(["tumour"])
+
+
+def test_a_disease_of_no_dataset_is_refused(tmp_path, capsys):
+    command = ["benchmark", "--anomaly", "chest=tumour", "--preset", "tiny", "--out", str(tmp_path / "out")]
+    assert main(command) == 2
+    assert "goes with --datasets" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_method_is_told_before_anything_is_written(tmp_path, capsys):
+    assert (
+        main(["benchmark", "--methods", "ours,mab", "--preset", "tiny", "--out", str(tmp_path / "out")]) == 2
+    )
+    assert "no method 'mab'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_names_every_method():
+    assert sorted(NAMED.split(",")) == sorted(ALL_METHODS)
+    assert set(ALL_METHODS) == {"ours", *METHODS}
+
+
+def test_a_method_takes_settings():
+    assert make_method("mib:kd_weight=100:kd_mean_over_classes=false") == MiB(100.0, False)
+    assert make_method("plop:scales=1,2").scales == (1, 2)
+    assert _methods("ours,plop:scales=1,2,mib") == ["ours", "plop:scales=1,2", "mib"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("mab", "There is no method 'mab'"),
+        ("mib:weight=1", "'mib' has no setting 'weight'"),
+        ("mib:kd_weight=much", "kd_weight is like 10.0, not 'much'"),
+    ],
+)
+def test_a_wrong_method_is_named(text, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        make_method(text)
+
+
+def test_equal_budgets_count_all_of_our_stages():
+    small = load_preset("laptop").with_stages(("train", "search", "prune"))
+    plain = load_preset("laptop")
+    assert stage_shares(plain) == 1
+    assert stage_shares(small) > 2
+    for config in (plain, small):
+        plan = Plan(config, {}, {}, ("mib",))
+        assert plan.training("mib").iterations == round(config.later.iterations * stage_shares(config))
+        assert plan.training("mib").learning_rate == config.later.learning_rate
+
+
+def test_the_papers_budgets_are_500_and_1000_epochs():
+    plan = Plan(load_preset("paper"), {}, {}, ("mib",), budgets="paper")
+    assert plan.training("mib").iterations == 500 * 250
+    assert plan.training("mib").learning_rate == 0.005
+    assert plan.training("ours").iterations > 3 * plan.training("mib").iterations
+    assert plan.training("upper-bound").iterations == 1000 * 250
+    assert plan.training("upper-bound").learning_rate == 0.01
+
+
+def arguments(*words):
+    parser = argparse.ArgumentParser()
+    add_parser(parser.add_subparsers())
+    return parser.parse_args(["benchmark", "--out", "out", *words])
+
+
+def test_updates_device_and_overlap_of_the_command_line_hold_for_every_method():
+    options = ("--updates", "7", "--device", "cuda:1", "--overlap", "0.2")
+    config = chosen(arguments(*options), load_preset("laptop"))
+    plan = Plan(config, {}, {}, ("mib",))
+    assert [plan.training(method).iterations for method in ("ours", "mib", "upper-bound")] == [7, 7, 7]
+    assert config.first.iterations == load_preset("laptop").first.iterations
+    assert {config.first.device, config.later.device, config.segment.device} == {"cuda:1"}
+    assert config.segment.overlap == 0.2
+    assert chosen(arguments(), load_preset("laptop")) == load_preset("laptop")
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        (("--updates", "0"), "--updates is at least 1, not 0"),
+        (("--updates", "9", "--budgets", "paper"), "leave --updates out"),
+        (("--overlap", "1.5"), "overlap is a share from 0 to below 1, not 1.5"),
+    ],
+)
+def test_what_no_benchmark_can_do_is_refused(option, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        chosen(arguments(*option), load_preset("laptop"))

@@ -1,0 +1,148 @@
+"""A benchmark from raw datasets to tables: three tiny phantoms, two orders, ours and MiB."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+
+from continual_segment.data.prepare import prepare
+from continual_segment.data.raw import RawDataset
+from continual_segment.errors import ConfigError
+from continual_segment.files.atomic import write_text
+from continual_segment.lab.benchmark import Plan, make_orders, run_benchmark
+from continual_segment.lab.benchmark.places import Places
+from continual_segment.lab.benchmark.results import Results
+from continual_segment.lab.phantom import write_phantom
+from continual_segment.lab.protocol import ProtocolDataset
+from continual_segment.model import Model
+from continual_segment.training import history
+
+
+@pytest.fixture(scope="module")
+def plan(raw_datasets, preset, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("raw")
+    third = write_phantom(folder, "headneck", 4, 0, (16.0,) * 3, workers=1, organs="demo", progress=False)
+    raws = raw_datasets | {"headneck": RawDataset.open(third, workers=1, progress=False)}
+    datasets = {name: ProtocolDataset(raw) for name, raw in raws.items()}
+    config = replace(
+        preset.on(iterations=2, report_every=1), segment=replace(preset.segment, overlap=0.0, progress=False)
+    )
+    orders = make_orders(list(datasets), ["A", "B"])
+    return Plan(config, datasets, orders, ("ours", "mib"), held_out=1)
+
+
+@pytest.fixture(scope="module")
+def finished(plan, tmp_path_factory):
+    """A benchmark that was stopped in a step of MiB and went on; and the titles of what each run did."""
+    folder = tmp_path_factory.mktemp("benchmark") / "out"
+    for name, dataset in plan.datasets.items():  # in this process: starting others takes longer
+        prepare(dataset.raw, folder / "prepared" / name, plan.config.prepare, workers=1, progress=False)
+    patch = pytest.MonkeyPatch()
+    patch.setattr(history, "curves_png", lambda rows: b"")
+    patch.setattr(
+        "continual_segment.lab.benchmark.run.Piece.part", ""
+    )  # no results on the way: drawing is slow
+    done = []
+    patch.setattr("continual_segment.lab.benchmark.run.Progress.add", note_in(done))
+
+    def stop(path, log):
+        write_text(path, log)
+        if "mib" in str(path):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.MonkeyPatch.context() as stopping:
+        stopping.setattr("continual_segment.training.history.write_text", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_benchmark(folder, plan)
+    before, done[:] = list(done), []
+    run_benchmark(folder, plan)
+    patch.undo()
+    return folder, before, done
+
+
+def note_in(titles):
+    return lambda progress, piece, seconds: titles.append(piece.title)
+
+
+def test_what_was_finished_is_not_done_again(finished):
+    _, before, after = finished
+    assert "first step: totalseg" in before
+    assert "order A, ours, step 3: headneck" in before
+    assert after[0] == "order A, mib, step 2: chest"
+    assert not set(before) & set(after)
+    assert sum(title.startswith("first step") for title in before + after) == 1
+
+
+def test_a_finished_benchmark_has_nothing_left_to_do(finished, plan, monkeypatch):
+    monkeypatch.setattr("continual_segment.lab.benchmark.run.write_results", lambda places: places.folder)
+    titles = []
+    monkeypatch.setattr("continual_segment.lab.benchmark.run.Progress.add", note_in(titles))
+    run_benchmark(finished[0], plan)
+    assert titles == []
+
+
+def test_ours_forgets_nothing(finished, plan):  # T51
+    results = Results(Places(finished[0], plan))
+    for order in ("A", "B"):
+        lost = results.forgetting(order, "ours, own pack")
+        assert [each.step for each in lost] == [2, 3]
+        assert all(value == 0 for each in lost for value in each.relative.values())
+        for dataset in plan.orders[order][:2]:
+            first, last = (
+                results.scores[order, "ours, own pack", step, dataset].rows
+                for step in (plan.orders[order].index(dataset) + 1, 3)
+            )
+            assert [(row.dice, row.prediction_ml) for row in first] == [
+                (row.dice, row.prediction_ml) for row in last
+            ]
+
+
+def test_our_packs_are_the_same_to_the_bit_in_either_order(finished, plan):
+    one, other = (Model.open(finished[0] / order / "ours" / "model") for order in ("A", "B"))
+    for name in plan.datasets:
+        assert one.pack_path(name).read_bytes() == other.pack_path(name).read_bytes()
+    data = json.loads((finished[0] / "results.json").read_text())
+    assert data["our_packs_do_not_depend_on_the_order"] is True
+
+
+def test_the_default_rule_has_the_scores_of_ours_in_the_table_of_rules(finished, plan):
+    """Under the same conditions: body parts, nested organs."""
+    results = Results(Places(finished[0], plan))
+    last = results.last("A", "ours")
+    for name in plan.datasets:
+        assert results.merging("A")["consensus", name].rows == last[name].rows
+
+
+def test_mib_is_one_network_that_depends_on_the_order(finished):
+    models = [
+        Model.open(finished[0] / "A" / "mib" / "step_3_headneck" / "model"),
+        Model.open(finished[0] / "B" / "mib" / "step_3_chest" / "model"),
+    ]
+    assert [len(model.pack_names) for model in models] == [1, 1]
+    assert set(models[0].organs) == set(models[1].organs)
+    assert models[0].encoder_fingerprint != models[1].encoder_fingerprint
+
+
+def test_tables_and_figures_have_the_papers_numbers_beside_ours(finished):
+    folder = finished[0]
+    tables = {path.stem for path in (folder / "tables").glob("*.csv")}
+    assert tables >= {
+        "table1_A", "table1_B", "all_A", "steps_A", "steps_B", "table2_freezing", "table4_merging",
+        "architecture", "groups", "organs_chest", "run_time", "training",
+    }  # fmt: skip
+    text = (folder / "results.md").read_text()
+    assert "(11.7)" in text  # MiB on TotalSegmentator after three steps of order A
+    assert "(7.7)" not in text  # after four, and only three are learned here
+    assert "(93.0)" in text
+    assert "Our packs are the same to the bit in all orders." in text
+    assert (folder / "figures" / "steps_A.png").read_bytes().startswith(b"\x89PNG")
+    data = json.loads((folder / "results.json").read_text())
+    assert {step["method"] for step in data["steps"]} == {"ours", "ours, own pack", "mib"}
+    assert len(data["steps"]) == 2 * 3 * 3
+
+
+def test_a_folder_with_another_benchmark_is_refused(finished, plan):
+    with pytest.raises(ConfigError, match="holds a benchmark with another held_out"):
+        run_benchmark(finished[0], replace(plan, held_out=2))
