@@ -21,7 +21,7 @@ from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.raw import RawDataset
 from continual_segment.lab.phantom import dataset_folder
 from continual_segment.lab.protocol import HeldOut, score
-from continual_segment.learning import learn
+from continual_segment.learning import learn_dataset
 from continual_segment.malloc import keep_freed_memory
 from continual_segment.model import Model
 
@@ -58,7 +58,7 @@ def learned_dice(demo: Path, out: Path, config: ExperimentConfig) -> list[float]
     for name in NAMES:
         prepared = PreparedDataset.open(demo / "prepared" / name)
         if not ((out / "model").exists() and name in Model.open(out / "model").pack_names):
-            learn(prepared, out / "model", config.learn, name)
+            learn_dataset(prepared, out / "model", config, name)
         test = HeldOut.of(RawDataset.open(dataset_folder(demo / "raw", name)), prepared, None)
         own, _ = score(out / "model", name, [name], test, config, out / "scores")
         dice.append(own.mean.dice)

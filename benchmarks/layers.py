@@ -47,7 +47,7 @@ def layers(
     import torch
     from torch import nn
 
-    from continual_segment.networks.layers import ChannelNorm, Enlarge, JoinedConv
+    from continual_segment.networks.layers import FastInstanceNorm, FastTransposedConv, SplitInputConv
 
     features, strides = NETWORKS[network]["features"], NETWORKS[network]["strides"]
     window = SIZES[network][0]
@@ -56,13 +56,13 @@ def layers(
         own = torch.randn(batch, width, *size, requires_grad=True)
         frozen = torch.randn(batch, width, *size)
         at = f"{width} x {' x '.join(map(str, size))}"
-        yield f"norm {at}", nn.InstanceNorm3d(width, affine=True), ChannelNorm(width, affine=True), [own]
+        yield f"norm {at}", nn.InstanceNorm3d(width, affine=True), FastInstanceNorm(width, affine=True), [own]
         deep = torch.randn(batch, features[level + 1], *sizes[level + 1], requires_grad=True)
         stride = strides[level + 1]
         plain = nn.ConvTranspose3d(features[level + 1], width, stride, stride)
-        yield f"enlarge to {at}", plain, Enlarge(features[level + 1], width, stride), [deep]
+        yield f"enlarge to {at}", plain, FastTransposedConv(features[level + 1], width, stride), [deep]
         kernel = NETWORKS[network]["kernels"][level]
-        ours = JoinedConv(2 * width, width, kernel, padding=tuple(n // 2 for n in kernel))
+        ours = SplitInputConv(2 * width, width, kernel, padding=tuple(n // 2 for n in kernel))
         joined = nn.Conv3d(2 * width, width, kernel, padding=ours.padding)
         name = f"conv {'x'.join(map(str, kernel))} of two {at}"
         yield name, lambda *parts, conv=joined: conv(torch.cat(parts, dim=1)), ours, [own, frozen]

@@ -30,7 +30,7 @@ from continual_segment.malloc import keep_freed_memory
 from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder
 from continual_segment.networks.segmentation_network import SegmentationNetwork
 from continual_segment.organs import find_organ
-from continual_segment.training.train import Update
+from continual_segment.training.update import Update
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ def make_update(config: ExperimentConfig, method: str) -> Callable[[int], None]:
     step = make_step(config, method)
     learner = make_method(method).begin(step)
     batches = step.training_batches()
-    update = Update(learner.trained or learner.network, learner.loss, config.later)
+    update = Update(learner.objective(), config.later)
 
     def once(number: int) -> None:
         update(*batches[number % len(batches)], iteration=number)

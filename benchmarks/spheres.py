@@ -27,7 +27,7 @@ from continual_segment.lab.benchmark.plan import make_method
 from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder, NetworkConfig
 from continual_segment.networks.segmentation_network import SegmentationNetwork
 from continual_segment.organs import find_organ
-from continual_segment.training import TrainConfig, history, supervised_loss, train
+from continual_segment.training import LossConfig, Objective, TrainConfig, TrainingRun, history, train
 
 NETWORK = NetworkConfig((6, 12), ((3, 3, 3), (3, 3, 3)), ((1, 1, 1), (2, 2, 2)))
 SIZE, RADIUS = 12, 3.0
@@ -75,7 +75,8 @@ class BallStep(LearningStep):
 
 
 def settings(iterations: int) -> TrainConfig:
-    return TrainConfig(iterations, iterations, "muon", 0.02, dice_over="present", validation_batches=0)
+    loss = LossConfig(dice_over="present")
+    return TrainConfig(iterations, iterations, "muon", 0.02, loss=loss, validation_batches=0)
 
 
 def first_network(config: TrainConfig, folder: Path) -> SegmentationNetwork:
@@ -83,10 +84,13 @@ def first_network(config: TrainConfig, folder: Path) -> SegmentationNetwork:
     torch.manual_seed(0)
     network = SegmentationNetwork(GeneralEncoder(NETWORK), Decoder(NETWORK, DecoderPlan.nnunet(NETWORK), 1))
 
-    def loss(images: Tensor, labels: Tensor) -> Tensor:
-        return supervised_loss(network.decoder.forward_supervised(network.encoder(images)), labels, "present")
+    loss = config.loss.build()
 
-    train(network, loss, Balls(0, 0, config.iterations), config, folder, "first", title="first ball")
+    def loss_of(images: Tensor, labels: Tensor) -> Tensor:
+        return loss(network.decoder.forward_supervised(network.encoder(images)), labels)
+
+    objective, batches = Objective(loss_of, network=network), Balls(0, 0, config.iterations)
+    train(TrainingRun(objective, batches, config, folder, "first", title="first ball"))
     return network
 
 
@@ -104,9 +108,8 @@ def learn_all(
         torch.manual_seed(0)
         step = BallStep(network.freeze(), classes, dataset, StepSettings(nothing, nothing, config), memory)
         learner = method.begin(step)
-        trained = learner.network if learner.trained is None else learner.trained
-        title = f"{type(method).__name__}, ball {number + 1}"
-        train(trained, learner.loss, step.training_batches(), config, folder / str(number), "", title=title)
+        title, batches = f"{type(method).__name__}, ball {number + 1}", step.training_batches()
+        train(TrainingRun(learner.objective(), batches, config, folder / str(number), "", title=title))
         memory, network, known = learner.finish(), learner.network, classes.organs
     return network
 

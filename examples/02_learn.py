@@ -6,18 +6,17 @@ it never asks for the first dataset.
 
 from pathlib import Path
 
-from continual_segment import Model, PreparedDataset, learn, load_preset, verify
+from continual_segment import Model, learn, verify
 
 WORK = Path("examples_out")
 MODEL = WORK / "model"
 
 
 def main() -> None:
-    preset = load_preset("tiny")
     for name in ("totalseg", "headneck"):
         if MODEL.exists() and name in Model.open(MODEL).pack_names:
             continue  # nothing learned is ever overwritten
-        pack = learn(PreparedDataset.open(WORK / "prepared" / name), MODEL, preset.learn, name)
+        pack = learn(WORK / "prepared" / name, MODEL, preset="tiny", name=name)
         print(f"Learned {len(pack.organs)} organs; fingerprint {pack.fingerprint[:12]}.")
     print(verify(MODEL))
 

@@ -19,7 +19,7 @@ from continual_segment.config import load_preset
 from continual_segment.data.prepare import prepare
 from continual_segment.data.raw import RawDataset
 from continual_segment.lab.phantom import write_phantom
-from continual_segment.learning import learn
+from continual_segment.learning import learn_dataset
 from continual_segment.model import Model
 
 CASES = {"totalseg": 6, "chest": 8}  # so that every split has what tests ask of it
@@ -66,7 +66,7 @@ def datasets(raw_datasets, preset, tmp_path_factory):
 def base_model_folder(datasets, preset, tmp_path_factory):
     """A model with the pack `totalseg`."""
     folder = tmp_path_factory.mktemp("base") / "model"
-    learn(datasets["totalseg"], folder, preset.learn, "totalseg")
+    learn_dataset(datasets["totalseg"], folder, preset, "totalseg")
     return folder
 
 
@@ -75,7 +75,7 @@ def chest_pack(base_model_folder, datasets, preset, tmp_path_factory):
     """A pack learned on the base model's encoder."""
     folder = tmp_path_factory.mktemp("chest") / "model"
     shutil.copytree(base_model_folder, folder)
-    return learn(datasets["chest"], folder, preset.learn, "chest")
+    return learn_dataset(datasets["chest"], folder, preset, "chest")
 
 
 @pytest.fixture(scope="session")

@@ -163,5 +163,5 @@ def test_a_demo_stopped_in_a_step_goes_on_from_its_checkpoint(tmp_path, monkeypa
     assert "holds a demo with" in capsys.readouterr().err
     with caplog.at_level("INFO"):
         assert main(command) == 0
-    assert "goes on after iteration 8 of 12" in caplog.text
+    assert "resumes after iteration 8 of 12" in caplog.text
     assert (tmp_path / "demo" / "report.html").is_file()

@@ -15,6 +15,7 @@ lab.benchmark
 lab.demo
 lab.protocol
 lab.baselines lab.phantom
+api
 config
 evaluation
 learning clinic

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the same names for type checkers and editors; a test compares the two lists
+    from continual_segment.api import learn as learn
     from continual_segment.body_parts import BodyPartRegressor as BodyPartRegressor
     from continual_segment.clinic.outputs import OutputConfig as OutputConfig
     from continual_segment.clinic.segment import segment as segment
@@ -20,7 +21,6 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test compar
     from continual_segment.errors import ContinualSegmentError as ContinualSegmentError
     from continual_segment.evaluation import Evaluation as Evaluation
     from continual_segment.evaluation import evaluate as evaluate
-    from continual_segment.learning import learn as learn
     from continual_segment.model import Model as Model
     from continual_segment.model import OrganPack as OrganPack
     from continual_segment.model import verify as verify
@@ -35,7 +35,9 @@ _HOMES = {
     "BodyPartRegressor": "body_parts",
     "ContinualSegmentError": "errors",
     "Evaluation": "evaluation",
+    "Intensity": "data.intensity",
     "LabelMap": "volume",
+    "LossConfig": "training",
     "Model": "model",
     "OrganPack": "model",
     "OutputConfig": "clinic.outputs",
@@ -45,7 +47,7 @@ _HOMES = {
     "Segmenter": "segmentation",
     "Volume": "volume",
     "evaluate": "evaluation",
-    "learn": "learning",
+    "learn": "api",
     "load_preset": "config",
     "prepare": "data.prepare",
     "segment": "clinic.segment",

@@ -1,79 +1,47 @@
-"""ExperimentConfig: every size and schedule of one run, gathered from the rooms it steers.
+"""ExperimentConfig: every size and schedule of one run, and how it is read from TOML.
 
-A preset is a TOML file of the package; a user's own file looks the same, or names a preset and holds what
-differs. Each table of the file fills one dataclass, so the meaning of every key stands beside the code that
-reads it.
+A preset is a TOML file of the package. A user's own file has the same form, or names a preset and holds what
+differs. Each table of the file fills one dataclass, so every setting is documented beside the code that reads
+it; the fields of ExperimentConfig are the tables.
+
+In:  the name of a preset, or the path of a TOML file
+Out: ExperimentConfig, or a ConfigError that names the file, the table and the setting
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from continual_segment.body_parts import BodyPartConfig
-from continual_segment.data.augment import AugmentConfig
-from continual_segment.data.patches import PatchConfig
+import msgspec
+
 from continual_segment.data.prepared import PrepareConfig
 from continual_segment.errors import ConfigError
+from continual_segment.files.records import as_record, read_toml
 from continual_segment.learning import LearnConfig
-from continual_segment.learning.auxiliary import AuxiliaryConfig
-from continual_segment.learning.distil import DistilConfig
-from continual_segment.learning.prune import PruneConfig
-from continual_segment.learning.search import SearchConfig
-from continual_segment.learning.step import StageConfig
 from continual_segment.names import did_you_mean
 from continual_segment.networks import NetworkConfig
 from continual_segment.segmentation import SegmentConfig
-from continual_segment.training import TrainConfig
 
 PRESETS = ("tiny", "demo", "laptop", "paper")
+LOSS_SETTINGS = ("dice_over", "balance")
+"""Version 0.1 read them from [first] and [later]; now they are settings of [first.loss] and [later.loss]."""
 
 
-@dataclass(frozen=True)
-class ExperimentConfig:
-    """A preset."""
+@dataclass(frozen=True, kw_only=True)
+class ExperimentConfig(LearnConfig):
+    """A preset: all that learning depends on, and how scans are prepared before and segmented after it."""
 
     prepare: PrepareConfig
-    network: NetworkConfig
-    patches: PatchConfig
-    augment: AugmentConfig
-    first: TrainConfig
-    """Training in the first step."""
-    later: TrainConfig
-    """Training in every later step."""
-    segment: SegmentConfig
-    stage: StageConfig
-    """Stages of every step; the table [learn]."""
-    search: SearchConfig
-    distil: DistilConfig
-    prune: PruneConfig
-    body_parts: BodyPartConfig
-    """The regressor of the first step; its own tables are [body_parts.train] and so on."""
-    auxiliary: AuxiliaryConfig
-    """What the encoder is asked besides organs."""
-
-    def __post_init__(self) -> None:
-        self.network.check_window(self.patches.size)
+    segment: SegmentConfig = field(default_factory=SegmentConfig)
 
     @property
     def learn(self) -> LearnConfig:
-        return LearnConfig(
-            self.network,
-            self.patches,
-            self.augment,
-            self.first,
-            self.later,
-            self.stage,
-            self.search,
-            self.distil,
-            self.prune,
-            self.body_parts,
-            self.auxiliary,
-        )
+        """The config itself, under the name that scripts for version 0.1 use."""
+        return self
 
     def on(self, **settings: Any) -> ExperimentConfig:
         """The same experiment with other settings of all training: device, precision, workers, ..."""
@@ -92,15 +60,15 @@ class ExperimentConfig:
             raise ConfigError(str(error)) from error
 
 
-def load_preset(name: str) -> ExperimentConfig:
+def load_preset(name: str | Path) -> ExperimentConfig:
     """A preset by name, or a TOML file of the same form by path."""
-    if name in PRESETS:
-        return read_config(preset_file(name))
+    if str(name) in PRESETS:
+        return read_config(preset_file(str(name)))
     path = Path(name)
     if not path.is_file():
         raise ConfigError(
             f"'{name}' is neither a preset ({', '.join(PRESETS)}) nor a TOML file. "
-            f"{did_you_mean(name, PRESETS)}".rstrip()
+            f"{did_you_mean(str(name), PRESETS)}".rstrip()
         )
     return read_config(path)
 
@@ -114,12 +82,26 @@ def preset_file(name: str) -> Any:
     return files("continual_segment") / "presets" / f"{name}.toml"
 
 
+def read_config(path: Any) -> ExperimentConfig:
+    """The config in a TOML file."""
+    tables = read_tables(path)
+    homes = {item.metadata.get("table", item.name): item for item in fields(ExperimentConfig)}
+    if unknown := sorted(set(tables) - set(homes)):
+        raise ConfigError(f"{path}: no table is called [{unknown[0]}]. Tables: {', '.join(homes)}.")
+    kinds = get_type_hints(ExperimentConfig)
+    filled = {
+        item.name: read_table(tables.get(table), kinds[item.name], usual(item), f"{path}: [{table}]")
+        for table, item in homes.items()
+    }
+    try:
+        return ExperimentConfig(**filled)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
 def read_tables(path: Any) -> dict[str, Any]:
     """The tables of a file, laid over those of the preset it names, if it names one."""
-    try:
-        tables = tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not TOML ({error}).") from error
+    tables = with_loss_tables(read_toml(path, dict, ConfigError, "Correct the file."))
     if "preset" not in tables:
         return tables
     if (preset := tables.pop("preset")) not in PRESETS:
@@ -128,6 +110,20 @@ def read_tables(path: Any) -> dict[str, Any]:
             f"{did_you_mean(str(preset), PRESETS)}".rstrip()
         )
     return laid_over(read_tables(preset_file(preset)), tables)
+
+
+def with_loss_tables(tables: dict[str, Any]) -> dict[str, Any]:
+    """The tables of a file for version 0.1 in today's form; others as they are."""
+    moved = {
+        name: {"loss": {key: table[key] for key in LOSS_SETTINGS if key in table}}
+        for name, table in tables.items()
+        if name in ("first", "later") and isinstance(table, dict)
+    }
+    kept = {
+        name: {key: value for key, value in tables[name].items() if key not in LOSS_SETTINGS}
+        for name in moved
+    }
+    return laid_over(moved, tables | kept)
 
 
 def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -140,58 +136,30 @@ def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return below | above | both
 
 
-def read_config(path: Any) -> ExperimentConfig:
-    tables = read_tables(path)
-    rooms = {
-        "prepare": PrepareConfig,
-        "network": NetworkConfig,
-        "patches": PatchConfig,
-        "augment": AugmentConfig,
-        "first": TrainConfig,
-        "later": TrainConfig,
-        "segment": SegmentConfig,
-        "learn": StageConfig,
-        "search": SearchConfig,
-        "distil": DistilConfig,
-        "prune": PruneConfig,
-        "body_parts": BodyPartConfig,
-        "auxiliary": AuxiliaryConfig,
-    }
-    if unknown := sorted(set(tables) - set(rooms)):
-        raise ConfigError(f"{path}: no table is called [{unknown[0]}]. Tables: {', '.join(rooms)}.")
-    if missing := [
-        name for name in ("prepare", "network", "patches", "first", "later") if name not in tables
-    ]:
-        raise ConfigError(f"{path}: the table [{missing[0]}] is missing.")
-    filled = {name: fill(room, tables.get(name, {}), f"{path}: [{name}]") for name, room in rooms.items()}
-    filled["stage"] = filled.pop("learn")
-    try:
-        return ExperimentConfig(**filled)
-    except ValueError as error:
-        raise ConfigError(f"{path}: [patches] and [network] do not fit. {error}") from error
+def usual(item: Field) -> Any:
+    """The usual value of a table; None where it has to be given."""
+    return None if item.default_factory is MISSING else item.default_factory()
 
 
-def fill(room: Any, table: dict[str, Any], where: str) -> Any:
-    """A dataclass, or one like a given one, with the table's values.
+def read_table(table: Any, kind: type, usual: Any, where: str) -> Any:
+    """A dataclass with the settings of a table; what it leaves out has its usual value."""
+    required = [item.name for item in fields(kind) if item.default is item.default_factory is MISSING]
+    if table is None and usual is None and required:
+        raise ConfigError(f"{where} is missing; it has at least {', '.join(required)}.")
+    given = {} if table is None else table
+    refuse_unknown(given, kind, where)
+    below = {} if usual is None else msgspec.to_builtins(usual)
+    known = ", ".join(item.name for item in fields(kind))
+    return as_record(laid_over(below, given), kind, where, ConfigError, f"Its settings: {known}.")
 
-    Lists become tuples, and a table within a table fills the dataclass that is the setting's usual value.
-    """
+
+def refuse_unknown(table: Any, kind: type, where: str) -> None:
+    """Raise where a table, or one in it, has a setting that the dataclass does not have."""
     if not isinstance(table, dict):
         raise ConfigError(f"{where} is a table of settings, not {table!r}.")
-    known = [item.name for item in fields(room)]
-    if unknown := sorted(set(table) - set(known)):
-        raise ConfigError(f"{where} has no setting '{unknown[0]}'. Its settings: {', '.join(known)}.")
-    try:
-        inner = {
-            name: fill(getattr(room(), name), value, f"{where[:-1]}.{name}]")
-            for name, value in table.items()
-            if isinstance(value, dict)
-        }
-        values = {name: as_tuple(value) for name, value in table.items()} | inner
-        return room(**values) if isinstance(room, type) else replace(room, **values)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{where}: {error}") from error
-
-
-def as_tuple(value: Any) -> Any:
-    return tuple(as_tuple(item) for item in value) if isinstance(value, list) else value
+    kinds = {item.name: get_type_hints(kind)[item.name] for item in fields(kind)}
+    if unknown := sorted(set(table) - set(kinds)):
+        raise ConfigError(f"{where} has no setting '{unknown[0]}'. Its settings: {', '.join(kinds)}.")
+    for name, value in table.items():
+        if is_dataclass(kinds[name]):
+            refuse_unknown(value, kinds[name], f"{where[:-1]}.{name}]")

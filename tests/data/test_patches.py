@@ -112,9 +112,9 @@ def test_a_scan_smaller_than_the_patch_has_air_around_it(all_training, tiny):
 
 
 def test_a_box_beside_the_scan_is_air(all_training, tiny):
-    hu, labels = read_box(all_training.case(tiny.cases[0]), [tiny.side + 3, -9, 2], (4, 5, 6))
-    assert np.all(hu == -1024)
-    assert hu.shape == labels.shape == (4, 5, 6)
+    image, labels = read_box(all_training.case(tiny.cases[0]), [tiny.side + 3, -9, 2], (4, 5, 6))
+    assert np.all(image == -1)
+    assert image.shape == labels.shape == (4, 5, 6)
     assert not labels.any()
 
 

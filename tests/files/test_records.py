@@ -60,6 +60,17 @@ def test_a_wrong_field_is_named_by_its_path(wrong: dict[str, Any], place: str) -
     assert "model.json" in str(caught.value)
 
 
+def test_a_wrong_choice_is_reported_with_those_that_can_be() -> None:
+    @dataclass(frozen=True)
+    class Networks:
+        kinds: tuple[Literal["plain", "residual"], ...]
+
+    with pytest.raises(ModelError, match=r"network\.kind`, which is one of plain, residual"):
+        record(GOOD | {"network": {"features": [8], "kind": "other"}})
+    with pytest.raises(ModelError, match="which is one of plain, residual"):
+        as_record({"kinds": ["plain", "other"]}, Networks, "model.json", ModelError, "Restore it.")
+
+
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),

@@ -80,7 +80,7 @@ def make_step(tmp_path, pointwise, no_pictures):
 @pytest.fixture
 def phantom_step(datasets, preset, quick, tmp_path, no_pictures):
     """A step on a phantom with an encoder that never learned."""
-    settings = quick(preset.learn, iterations=6, report_every=3).later
+    settings = quick(preset, iterations=6, report_every=3).later
     torch.manual_seed(0)
     encoder = GeneralEncoder(preset.network).freeze()
     source = PatchSource(datasets["totalseg"], preset.patches, preset.augment)

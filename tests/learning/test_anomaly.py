@@ -18,7 +18,7 @@ from continual_segment.segmentation import segment as segment_module
 
 @pytest.fixture
 def config(preset, quick):
-    return quick(preset.learn, iterations=2, report_every=2)
+    return quick(preset, iterations=2, report_every=2)
 
 
 def test_a_head_added_later_changes_no_byte_of_encoder_and_packs(model_folder, datasets, config, contents):

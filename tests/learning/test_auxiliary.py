@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from continual_segment.body_parts import Regions
 from continual_segment.data.patches import Patches
-from continual_segment.learning import learn
+from continual_segment.learning import learn_dataset
 from continual_segment.learning.auxiliary import BodyPartQuestion, marks_of
 from continual_segment.model import Model, verify
 from continual_segment.networks.heads import ProjectionHead
@@ -44,20 +44,20 @@ def test_a_patch_that_tells_no_body_part_costs_nothing(preset):
 def test_the_head_learns_with_the_first_step_and_later_ones_leave_it(
     datasets, preset, quick, tmp_path, contents
 ):
-    config = quick(preset.learn, iterations=2, report_every=2)
+    config = quick(preset, iterations=2, report_every=2)
     asked = replace(config, auxiliary=replace(config.auxiliary, body_part_weight=0.1))
     folder = tmp_path / "model"
-    learn(datasets["totalseg"], folder, asked, "base")
+    learn_dataset(datasets["totalseg"], folder, asked, "base")
     head = load_file(folder / "body_part_head.safetensors")
     torch.manual_seed(0)
     assert {name: tensor.shape for name, tensor in head.items()} == {
         name: tensor.shape for name, tensor in ProjectionHead(preset.network, 4).state_dict().items()
     }
     before = contents(folder)
-    learn(datasets["chest"], folder, asked, "chest")
+    learn_dataset(datasets["chest"], folder, asked, "chest")
     after = contents(folder)
     assert {name for name in after if after[name] != before.get(name)} == {"model.json", "packs/chest.pack"}
     assert verify(folder).good
-    learn(datasets["totalseg"], tmp_path / "without", config, "base")
+    learn_dataset(datasets["totalseg"], tmp_path / "without", config, "base")
     one, other = (Model.open(tmp_path / name).encoder_fingerprint for name in ("model", "without"))
     assert one != other  # the encoder was asked

@@ -15,7 +15,7 @@ from continual_segment.learning.distil import (
     saturated,
     train_student,
 )
-from continual_segment.networks import BlockPaths, Decoder, DecoderPlan, NetworkConfig
+from continual_segment.networks import Decoder, DecoderPlan, NetworkConfig, PrunableDecoder
 
 from .conftest import bright_below
 
@@ -36,7 +36,7 @@ def step(make_step, network):
 @pytest.fixture
 def paths(network):
     torch.manual_seed(1)
-    return BlockPaths(Decoder(network, DecoderPlan(("3d", "p3d", "2d")), 1))
+    return PrunableDecoder(Decoder(network, DecoderPlan(("3d", "p3d", "2d")), 1))
 
 
 def state(module):
@@ -52,7 +52,7 @@ def test_a_teacher_that_is_a_projection_is_matched(make_step, pointwise):
     step = make_step(network=network, iterations=500, weight_decay=0.0, learning_rate=0.03)
     torch.manual_seed(3)
     teacher = Decoder(network, DecoderPlan.nnunet(network), 1)  # by name no projection, by kernel one
-    paths = BlockPaths(teacher)
+    paths = PrunableDecoder(teacher)
     train_student(step, paths, 0, (False,), DistilConfig(students_share=1.0, saturation=0.0))
     features = step.features(step.source.validation(step.settings)[5][0])
     with torch.no_grad():
@@ -94,7 +94,7 @@ def test_only_finer_blocks_and_heads_get_used_to_a_student_and_only_in_a_copy(st
 def test_finer_blocks_adapt_at_a_tenth_of_the_rate(step, paths, monkeypatch):
     rates = []
     monkeypatch.setattr(
-        distil, "train", lambda *args, **known: rates.append(args[3].learning_rate) or [{"seconds": 1}]
+        distil, "train", lambda run: rates.append(run.config.learning_rate) or [{"seconds": 1}]
     )
     distil_block(step, paths, 0, NO_STUDENTS, DistilConfig())
     assert rates == pytest.approx([0.01, 0.001])

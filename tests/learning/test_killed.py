@@ -71,7 +71,7 @@ def test_a_killed_step_ends_with_the_same_bytes_as_an_unstopped_one(
 
     with caplog.at_level("INFO"):
         assert main(command(killed)) == 0
-    assert f"goes on after iteration {done} of 48" in caplog.text
+    assert f"resumes after iteration {done} of 48" in caplog.text
     assert main(command(whole)) == 0
     assert contents(killed) == contents(whole)
 
@@ -83,6 +83,6 @@ def test_ctrl_c_says_how_to_go_on(learn_in_a_process, tmp_path):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=300)
     assert process.returncode == 130
-    assert "the same command goes on from there" in said
+    assert "run the same command again to resume" in said
     assert "Traceback" not in said
     assert torch.load(run / "checkpoint.pt", weights_only=True)["iteration"] < 48

@@ -11,8 +11,8 @@ import torch
 from continual_segment.data.prepare import prepare
 from continual_segment.errors import ContinualSegmentError, DatasetError, ModelError
 from continual_segment.files import read_scan
-from continual_segment.learning import LearnConfig, learn
-from continual_segment.learning import decoder as decoder_module
+from continual_segment.learning import LearnConfig, learn_dataset
+from continual_segment.learning import train_decoder as decoder_module
 from continual_segment.learning.step import run_folder
 from continual_segment.learning.train_decoder import PatchSource, run_signature, train_decoder
 from continual_segment.model import Model, verify
@@ -23,7 +23,7 @@ from continual_segment.segmentation import SegmentConfig, Segmenter
 
 @pytest.fixture
 def config(preset, quick):
-    return quick(preset.learn, iterations=2, report_every=2)
+    return quick(preset, iterations=2, report_every=2)
 
 
 @pytest.fixture
@@ -42,8 +42,10 @@ def test_later_steps_change_no_byte_and_no_output_of_what_was_learned(
     base_folder, datasets, config, contents, scan_path
 ):
     before, answered = contents(base_folder), answers(base_folder, scan_path, "totalseg")
-    learn(datasets["chest"], base_folder, config, "second")
-    learn(datasets["chest"], base_folder, replace(config, later=replace(config.later, seed=1)), "third")
+    learn_dataset(datasets["chest"], base_folder, config, "second")
+    learn_dataset(
+        datasets["chest"], base_folder, replace(config, later=replace(config.later, seed=1)), "third"
+    )
     after = contents(base_folder)
     changed = {name for name in after if after[name] != before.get(name)}
     assert changed == {"model.json", "packs/second.pack", "packs/third.pack"}
@@ -62,7 +64,7 @@ def test_a_later_step_trains_the_decoder_alone(source, config, monkeypatch, tmp_
     monkeypatch.setattr(
         decoder_module,
         "train",
-        lambda module, *args, **known: held.append(module) or train(module, *args, **known),
+        lambda run: held.extend(run.objective.trained.values()) or train(run),
     )
     before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
     first = {name: tensor.clone() for name, tensor in decoder.state_dict().items()}
@@ -92,7 +94,7 @@ def test_the_same_step_twice_gives_the_same_bytes_and_another_seed_others(
     folders = [tmp_path / name / "model" for name in ("one", "two", "other")]
     for folder, seed in zip(folders, (0, 0, 1), strict=True):
         settings = replace(config, first=replace(config.first, seed=seed))
-        learn(datasets["totalseg"], folder, settings, "base")
+        learn_dataset(datasets["totalseg"], folder, settings, "base")
     one, two, other = (contents(folder) for folder in folders)
     assert one == two
     assert one["encoder.safetensors"] != other["encoder.safetensors"]
@@ -121,7 +123,7 @@ def test_a_dataset_of_another_spacing_is_refused_with_the_command_to_type(
     other = replace(Model.open(base_folder).prepare, spacing_mm=(20.0, 20.0, 20.0))
     dataset = prepare(raw_datasets["chest"], tmp_path / "prepared", other, workers=1, progress=False)
     with pytest.raises(DatasetError, match="was prepared with") as refused:
-        learn(dataset, base_folder, config, "chest")
+        learn_dataset(dataset, base_folder, config, "chest")
     assert f"`conseg prepare RAW --model {base_folder}`" in str(refused.value)
     assert not run_folder(base_folder, "chest").exists()
 
@@ -130,13 +132,13 @@ def test_a_name_that_is_taken_is_refused_before_training(base_folder, datasets, 
     with pytest.raises(
         ModelError, match=r"has a pack 'totalseg' already.*conseg pack remove totalseg"
     ) as taken:
-        learn(datasets["chest"], base_folder, config, "totalseg")
+        learn_dataset(datasets["chest"], base_folder, config, "totalseg")
     assert "give another --name" in str(taken.value)
 
 
 def test_a_name_that_cannot_be_is_refused_before_training(datasets, config, tmp_path):
     with pytest.raises(ModelError, match="A pack is named with letters"):
-        learn(datasets["chest"], tmp_path / "model", config, "my chest")
+        learn_dataset(datasets["chest"], tmp_path / "model", config, "my chest")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -145,7 +147,7 @@ def test_an_organ_whose_id_is_taken_is_refused_before_training(base_folder, data
     clash = Organ("windpipe", find_organ("trachea").id)
     monkeypatch.setattr(dataset, "organs", (clash, *dataset.organs[1:]))
     with pytest.raises(ModelError, match="'windpipe', which is 'trachea'"):
-        learn(dataset, base_folder, config, "chest")
+        learn_dataset(dataset, base_folder, config, "chest")
     assert not run_folder(base_folder, "chest").exists()
 
 
@@ -154,7 +156,7 @@ def test_a_dataset_without_a_split_is_refused(split, datasets, config, monkeypat
     dataset = datasets["chest"]
     monkeypatch.setattr(dataset, "splits", {n: s for n, s in dataset.splits.items() if s != split})
     with pytest.raises(DatasetError, match=f"no case falls into the {split} split"):
-        learn(dataset, tmp_path / "model", config)
+        learn_dataset(dataset, tmp_path / "model", config)
 
 
 def test_settings_that_change_weights_change_the_signature_of_a_run(source, config):
@@ -176,11 +178,13 @@ def test_a_stopped_step_is_not_continued_with_other_settings(datasets, config, t
 
     monkeypatch.setattr(Model, "create", full)
     with pytest.raises(OSError, match="disk is full"):
-        learn(datasets["totalseg"], folder, config, "base")
+        learn_dataset(datasets["totalseg"], folder, config, "base")
     monkeypatch.undo()
     with pytest.raises(ContinualSegmentError, match="belongs to a run with other data or settings"):
-        learn(datasets["totalseg"], folder, replace(config, first=replace(config.first, seed=9)), "base")
-    learn(datasets["totalseg"], folder, config, "base")  # the same command goes on
+        learn_dataset(
+            datasets["totalseg"], folder, replace(config, first=replace(config.first, seed=9)), "base"
+        )
+    learn_dataset(datasets["totalseg"], folder, config, "base")  # the same command resumes
     assert Model.open(folder).pack_names == ("base",)
 
 
@@ -197,7 +201,7 @@ def test_patches_that_cannot_pass_the_network_fail_on_construction(config):
 
 def test_later_steps_take_the_window_of_the_model(base_folder, datasets, config):
     other = replace(config, patches=replace(config.patches, size=(4, 8, 8)))
-    pack = learn(datasets["chest"], base_folder, other, "chest")
+    pack = learn_dataset(datasets["chest"], base_folder, other, "chest")
     assert tuple(pack.card["patches"]["size"]) == Model.open(base_folder).window != (4, 8, 8)
 
 
@@ -205,7 +209,7 @@ def test_two_models_learned_from_one_encoder_can_swap_packs(
     base_model_folder, shared_model_folder, datasets, config, tmp_path
 ):
     elsewhere = Path(shutil.copytree(base_model_folder, tmp_path / "elsewhere"))
-    learn(datasets["chest"], elsewhere, config, "theirs")
+    learn_dataset(datasets["chest"], elsewhere, config, "theirs")
     here = Path(shutil.copytree(shared_model_folder, tmp_path / "here"))
     model = Model.open(here).add(Model.open(elsewhere).pack("theirs"))
     assert model.pack_names == ("chest", "theirs", "totalseg")
@@ -230,7 +234,7 @@ def test_every_pack_knows_its_body_parts_and_nothing_of_a_patient(shared_model_f
 
 def test_without_a_regressor_labels_alone_tell_the_body_parts(datasets, config, tmp_path):
     off = replace(config, body_parts=replace(config.body_parts, learned=False))
-    pack = learn(datasets["totalseg"], tmp_path / "model", off, "base")
+    pack = learn_dataset(datasets["totalseg"], tmp_path / "model", off, "base")
     assert not (tmp_path / "model" / "body_parts.safetensors").exists()
     assert pack.card["body_parts"]["by_labels"] == pack.card["body_parts"]["scans"] > 0
     assert verify(tmp_path / "model").good

@@ -10,9 +10,9 @@ from continual_segment.learning.prune import PruneConfig, Pruning, prune_decoder
 from continual_segment.learning.selection import PathScore
 from continual_segment.learning.validation import CoveringWindows, corners
 from continual_segment.networks import (
-    BlockPaths,
     Decoder,
     DecoderPlan,
+    PrunableDecoder,
     multiply_adds,
     paper_count,
     true_count,
@@ -81,7 +81,7 @@ def test_the_card_tells_what_tau_1_3_and_5_give(phantom_step, decoder):
 
 def greedy_with(phantom_step, decoder, dices, monkeypatch):
     """Greedy pruning where the paths' Dice is as given, by mask."""
-    pruning = Pruning(phantom_step, BlockPaths(decoder), DistilConfig(), replace(QUICK, method="greedy"))
+    pruning = Pruning(phantom_step, PrunableDecoder(decoder), DistilConfig(), replace(QUICK, method="greedy"))
     score = pruning.score
     monkeypatch.setattr(
         pruning,

@@ -18,7 +18,7 @@ from continual_segment.learning.search import (
     warm_up_iterations,
 )
 from continual_segment.networks import MixedDecoder
-from continual_segment.training import supervised_loss
+from continual_segment.training import LossConfig, Objective
 
 from .conftest import SIZE, MadeUp, bright, bright_below
 
@@ -34,15 +34,12 @@ class MadeUpSearch:
         self.weights, self.kernels = MadeUp(rule, 1), MadeUp(rule, 2)
         self.warm_up = warm_up_iterations(self.config, self.search)
         self.batches = AlternatingPatches(self.weights, self.kernels, self.warm_up)
-        self.update = SearchUpdate(
-            self.mixed,
-            lambda images, labels: supervised_loss(
-                self.mixed.forward_supervised(step.features(images)), labels
-            ),
-            self.config,
-            self.search,
-            SIZE,
+        loss = LossConfig().build()
+        objective = Objective(
+            lambda images, labels: loss(self.mixed.forward_supervised(step.features(images)), labels),
+            decoder=self.mixed,
         )
+        self.update = SearchUpdate(objective, self.config, self.mixed, self.search, SIZE)
 
     def go(self, iterations=None):
         for iteration in range(iterations or self.config.iterations):

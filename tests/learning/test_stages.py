@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from continual_segment.cli.main import main
-from continual_segment.learning import StageConfig, learn
+from continual_segment.learning import StageConfig, learn_dataset
 from continual_segment.learning.prune import PruneConfig
 from continual_segment.learning.step import run_folder
 from continual_segment.model import Model, OrganPack, verify
-from continual_segment.training.train import Update
+from continual_segment.training.update import Update
 
 ALL = ("train", "search", "prune")
 
@@ -20,7 +20,7 @@ ALL = ("train", "search", "prune")
 @pytest.fixture
 def config(preset, quick, no_pictures):
     """All stages, small; candidates that are always tried."""
-    learned = quick(preset.learn, iterations=8, report_every=3, validation_batches=1)
+    learned = quick(preset, iterations=8, report_every=3, validation_batches=1)
     return replace(
         learned,
         stage=StageConfig(ALL),
@@ -36,12 +36,12 @@ def without_seconds(pack):
 def whole(base_model_folder, datasets, config, tmp_path):
     """The pack of an unstopped step."""
     folder = shutil.copytree(base_model_folder, tmp_path / "whole")
-    return learn(datasets["chest"], folder, config, "chest")
+    return learn_dataset(datasets["chest"], folder, config, "chest")
 
 
 def test_all_stages_leave_everything_learned_earlier_as_it_was(base_folder, datasets, config, contents):
     before = contents(base_folder)
-    pack = learn(datasets["chest"], base_folder, config, "chest")
+    pack = learn_dataset(datasets["chest"], base_folder, config, "chest")
     after = contents(base_folder)
     assert {name for name in after if after[name] != before.get(name)} == {"model.json", "packs/chest.pack"}
     assert verify(base_folder).good
@@ -63,15 +63,17 @@ def test_the_card_keeps_plan_shares_paths_and_choice(whole, config):
 
 def test_the_first_step_searches_on_the_encoder_it_trained(datasets, config, tmp_path):
     config = replace(config, stage=StageConfig(ALL, first_step=0.5))
-    learn(datasets["totalseg"], tmp_path / "model", config, "base")
-    learn(datasets["totalseg"], tmp_path / "alone" / "model", replace(config, stage=StageConfig()), "base")
+    learn_dataset(datasets["totalseg"], tmp_path / "model", config, "base")
+    learn_dataset(
+        datasets["totalseg"], tmp_path / "alone" / "model", replace(config, stage=StageConfig()), "base"
+    )
     encoders = [(tmp_path / part / "encoder.safetensors").read_bytes() for part in ("model", "alone/model")]
     assert encoders[0] == encoders[1]  # frozen once it was trained
     assert verify(tmp_path / "model").good
 
 
 def test_the_decoder_before_pruning_is_left_as_a_pack_of_its_own(base_folder, datasets, config):
-    pruned = learn(datasets["chest"], base_folder, config, "chest")
+    pruned = learn_dataset(datasets["chest"], base_folder, config, "chest")
     run = run_folder(base_folder, "chest")
     assert OrganPack.read(run / "train.pack").plan.kernels == ("nnunet", "nnunet")
     before = OrganPack.read(run / "search.pack")
@@ -83,7 +85,7 @@ def test_the_decoder_before_pruning_is_left_as_a_pack_of_its_own(base_folder, da
 
 @pytest.mark.parametrize("stages", [("train", "search"), ("train", "prune")])
 def test_stages_can_be_left_out(stages, base_folder, datasets, config):
-    pack = learn(datasets["chest"], base_folder, replace(config, stage=StageConfig(stages)), "chest")
+    pack = learn_dataset(datasets["chest"], base_folder, replace(config, stage=StageConfig(stages)), "chest")
     assert ("search" in pack.card, "prune" in pack.card) == ("search" in stages, "prune" in stages)
     assert "nnunet" in pack.card.get("prune", {"paths": [{"plan": ["nnunet"]}]})["paths"][0]["plan"]
     assert verify(base_folder).good
@@ -113,7 +115,7 @@ def updates_of(folder, datasets, config, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(Update, "__call__", noted)
-        learn(datasets["chest"], folder, config, "chest")
+        learn_dataset(datasets["chest"], folder, config, "chest")
     return parts
 
 
@@ -134,9 +136,9 @@ def test_a_step_that_dies_in_every_part_ends_with_the_same_pack(
         with monkeypatch.context() as patched:
             patched.setattr(Update, "__call__", lambda *batch, dies=dies, **known: dies(*batch, **known))
             with pytest.raises(RuntimeError, match="the power went"):
-                learn(datasets["chest"], folder, config, "chest")
+                learn_dataset(datasets["chest"], folder, config, "chest")
         done = updates_kept(folder)
-    resumed = learn(datasets["chest"], folder, config, "chest")
+    resumed = learn_dataset(datasets["chest"], folder, config, "chest")
     assert resumed.fingerprint == whole.fingerprint
     assert without_seconds(resumed) == without_seconds(whole)
     assert verify(folder).good

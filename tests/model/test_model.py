@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from continual_segment.data.intensity import Intensity
 from continual_segment.errors import ModelError
 from continual_segment.files import read_scan
 from continual_segment.model import Model, OrganPack, verify
@@ -106,6 +107,11 @@ def test_the_encoders_fingerprint_follows_weights_and_preparation(base):
     encoder = base.load_encoder()
     other = replace(base.prepare, spacing_mm=(1.0, 1.0, 1.0))
     assert encoder_fingerprint(encoder, other) != base.encoder_fingerprint
+    for intensity in (Intensity.window(-400, 400), Intensity("z-score"), Intensity(padding="zero")):
+        assert encoder_fingerprint(encoder, replace(other, intensity=intensity)) not in (
+            base.encoder_fingerprint,
+            encoder_fingerprint(encoder, other),
+        )
     encoder.stages[0][0].convs[0].conv.bias[0] += 1
     assert encoder_fingerprint(encoder, base.prepare) != base.encoder_fingerprint
 
@@ -208,7 +214,7 @@ def test_a_locked_model_says_so(base, make_pack, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('{"format": 2}', r"a model of format 2; this version reads format 1\. Update continual-segment"),
+        ('{"format": 7}', r"a model of format 7; this version reads formats 1 to 2\. Update"),
         ('{"format": 1}', "is damaged"),
         ("{}", "is damaged"),
         ("[]", "is damaged"),

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from continual_segment.networks.layers import ChannelNorm, Enlarge, JoinedConv
+from continual_segment.networks.layers import FastInstanceNorm, FastTransposedConv, SplitInputConv
 
 
 @pytest.fixture(autouse=True)
@@ -38,12 +38,12 @@ def test_a_convolution_of_parts_is_one_of_the_parts_joined(kernel, learned):
         torch.randn(2, channels, 6, 8, 8, requires_grad=needs)
         for channels, needs in zip((3, 2), learned, strict=True)
     ]
-    assert_alike(JoinedConv(5, 4, kernel, padding=padding), Joined(5, 4, kernel, padding=padding), *parts)
+    assert_alike(SplitInputConv(5, 4, kernel, padding=padding), Joined(5, 4, kernel, padding=padding), *parts)
 
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_a_channel_norm_is_an_instance_norm(batch):
-    ours, theirs = (kind(5, affine=True) for kind in (ChannelNorm, nn.InstanceNorm3d))
+    ours, theirs = (kind(5, affine=True) for kind in (FastInstanceNorm, nn.InstanceNorm3d))
     nn.init.normal_(ours.weight)
     nn.init.normal_(ours.bias)
     assert_alike(ours, theirs, (3 + 2 * torch.randn(batch, 5, 4, 6, 5)).requires_grad_())
@@ -53,4 +53,4 @@ def test_a_channel_norm_is_an_instance_norm(batch):
 @pytest.mark.parametrize("batch", [1, 3])
 def test_an_enlarging_layer_is_a_transposed_convolution(batch, stride):
     x = torch.randn(batch, 5, 3, 4, 6, requires_grad=True)
-    assert_alike(Enlarge(5, 4, stride), nn.ConvTranspose3d(5, 4, stride, stride), x)
+    assert_alike(FastTransposedConv(5, 4, stride), nn.ConvTranspose3d(5, 4, stride, stride), x)

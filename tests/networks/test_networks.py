@@ -1,26 +1,30 @@
 """Encoder and decoder as modules."""
 
+from dataclasses import asdict, replace
 from typing import get_args
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder, NetworkConfig
+from continual_segment.errors import ModelError
+from continual_segment.files.records import as_record
+from continual_segment.networks import Decoder, DecoderPlan, NetworkConfig
 from continual_segment.networks.decoder_plan import KernelName
+from continual_segment.networks.segmentation_network import SegmentationNetwork, tapped
 
 ORGANS = 3
 
 
-@pytest.fixture
-def network(preset):
-    return preset.network
+@pytest.fixture(params=["plain", "residual"])
+def network(preset, request):
+    return replace(preset.network, encoder=request.param)
 
 
 @pytest.fixture
 def encoder(network):
     torch.manual_seed(0)
-    return GeneralEncoder(network)
+    return network.build_encoder()
 
 
 @pytest.fixture
@@ -82,9 +86,66 @@ def test_no_gradient_is_computed_for_a_frozen_encoders_features(encoder, network
     assert as_if_learned - work(features) == spared + deepest
 
 
+def test_every_stage_has_as_many_convolutions_as_the_config_names(network):
+    deep = replace(network, encoder_convs=(1, 2, 3), decoder_convs=(3, 1))
+    encoder, decoder = deep.build_encoder(), Decoder(deep, DecoderPlan(("p3d", "2d")), ORGANS)
+    stages = [stage.blocks if deep.encoder == "residual" else stage[0].convs for stage in encoder.stages]
+    assert [len(stage) for stage in stages] == [1, 2, 3]
+    assert [len(stage.convs) for stage in decoder.stages] == [6, 1]  # a P3D convolution is two
+
+
+def test_taps_read_what_enters_the_last_activation_of_every_stage_and_block(encoder, network, window):
+    whole = SegmentationNetwork(encoder, Decoder(network, DecoderPlan.nnunet(network), ORGANS))
+    with tapped(whole) as caught:
+        features = encoder(window)
+        outputs = whole.decoder(features)
+    activated = [torch.nn.functional.leaky_relu(each, 0.01) for each in caught]
+    assert len(caught) == 5  # three stages, two blocks
+    assert all(torch.equal(one, other) for one, other in zip(activated[:3], features, strict=True))
+    assert torch.equal(whole.decoder.head(activated[-1]), outputs)
+
+
+def test_a_residual_block_begins_as_its_skip_connection(preset, window):
+    block = replace(preset.network, encoder="residual").build_encoder().stages[0].blocks[1]
+    x = torch.rand(1, 4, 4, 4, 4)
+    assert torch.equal(block(x), x)
+
+
+@pytest.mark.parametrize("convs", [1, 3])
+def test_one_number_is_the_same_for_every_stage(convs, network):
+    long = replace(network, encoder_convs=(convs,) * 3, decoder_convs=(convs,) * 2)
+    assert replace(network, encoder_convs=convs, decoder_convs=convs) == long
+    assert replace(network, convs_per_stage=convs) == long
+    assert replace(long, convs_per_stage=None) == long
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"convs_per_stage": 1},
+        {"encoder_convs": (1, 2, 3)},
+        {"decoder_convs": (1, 2)},
+        {"input_channels": 2},
+    ],
+)
+def test_a_described_network_reads_as_it_was(changes, network):
+    config = replace(network, **changes)
+    data = config.described()
+    assert as_record(data, NetworkConfig, "model.json", ModelError, "") == config
+    expressible = config.encoder == "plain" and changes.keys() <= {"convs_per_stage"}
+    assert ("convs_per_stage" in data) == expressible  # what format 1 can express keeps its form
+    assert data.keys() <= asdict(config).keys()
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
+        ({"encoder_convs": (2, 2)}, "encoder_convs is one number of 1 or more, or 3 of them"),
+        ({"decoder_convs": (2, 2, 2)}, "decoder_convs is one number of 1 or more, or 2 of them"),
+        ({"encoder_convs": 0}, "encoder_convs is one number of 1 or more"),
+        ({"encoder": "dense"}, "encoder is one of plain, residual"),
+        ({"input_channels": 0}, "input_channels is at least 1"),
         ({"features": (4, 6)}, "one entry per stage"),
         ({"features": (4,), "kernels": ((3, 3, 3),), "strides": ((1, 1, 1),)}, "2 to 12 stages"),
         ({"kernels": ((1, 2, 3), (3, 3, 3), (3, 3, 3))}, "odd sizes"),

@@ -11,7 +11,7 @@ from continual_segment.segmentation.nnunet_inference import (
     nnunet_window_starts,
     nnunet_window_weights,
 )
-from continual_segment.segmentation.scan_grid import Axis
+from continual_segment.segmentation.sampling import Axis
 from continual_segment.segmentation.windows import gaussian_weights, window_starts
 
 

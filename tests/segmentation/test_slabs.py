@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from continual_segment.data.intensity import Intensity
 from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder
 from continual_segment.organs import BODY_PARTS, UNKNOWN_PART
 from continual_segment.segmentation import blend, slabs
@@ -55,7 +56,8 @@ def make_scan(*shape):
 
 
 def rows_of(voxels, window_hu=(-1.0, 1.0)):
-    return Rows(Volume(voxels, Grid(voxels.shape, np.eye(4))), WINDOW, window_hu)
+    intensity = Intensity.window(*window_hu).fitted()
+    return Rows(Volume(voxels, Grid(voxels.shape, np.eye(4))), WINDOW, intensity)
 
 
 @torch.no_grad()

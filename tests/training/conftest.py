@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset
 
-from continual_segment.training import TrainConfig, history, supervised_loss, train
+from continual_segment.training import Objective, TrainConfig, TrainingRun, history, supervised_loss, train
 
 
 class NumberedBatches(Dataset):
@@ -40,11 +40,12 @@ class Run:
         self.batches_seen += 1
         return supervised_loss([self.module(images)], labels)
 
-    def go(self, loss_of=None, validate=None):
-        return train(
-            self.module, loss_of or self.loss_of, NumberedBatches(), self.config, self.folder,
-            self.signature, validate=validate,
-        )  # fmt: skip
+    def objective(self, loss_of=None):
+        return Objective(loss_of or self.loss_of, network=self.module)
+
+    def go(self, loss_of=None, **known):
+        objective, batches = self.objective(loss_of), NumberedBatches()
+        return train(TrainingRun(objective, batches, self.config, self.folder, self.signature, **known))
 
     @property
     def weights(self):

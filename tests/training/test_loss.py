@@ -6,7 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import one_hot
 
-from continual_segment.training.loss import dice_and_cross_entropy, shrink_labels, supervised_loss
+from continual_segment.training.loss import (
+    LossConfig,
+    as_loss_config,
+    dice_and_cross_entropy,
+    shrink_labels,
+    supervised_loss,
+)
 
 sizes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 5), st.integers(1, 4))
 
@@ -144,9 +150,56 @@ def test_each_coarser_output_counts_half_and_the_coarsest_not_at_all():
     torch.testing.assert_close(supervised_loss(outputs, labels), (fine + coarse / 2) / 1.5)
 
 
-def test_a_single_output_is_used_as_it_is():
+def test_given_weights_replace_those_of_nnunet():
+    labels = torch.randint(0, 3, (2, 8, 8, 8), generator=torch.Generator().manual_seed(0))
+    outputs = [draw(2, side, side, side, 3, seed=side)[0] for side in (8, 4, 2)]
+    fine, coarse = (
+        dice_and_cross_entropy(output, labels[:, ::step, ::step, ::step])
+        for output, step in zip(outputs[::2], (1, 4), strict=True)
+    )
+    found = LossConfig(deep_supervision=(1, 0, 3)).build()(outputs, labels)
+    torch.testing.assert_close(found, (fine + 3 * coarse) / 4)
+    with pytest.raises(ValueError, match="argument 2 is longer"):
+        LossConfig(deep_supervision=(1, 1)).build()(outputs, labels)
+
+
+@pytest.mark.parametrize("weights", [None, (1.0, 0.5)])
+def test_a_single_output_is_used_as_it_is(weights):
     logits, labels = draw(1, 4, 4, 4, 3, seed=0)
-    torch.testing.assert_close(supervised_loss([logits], labels), dice_and_cross_entropy(logits, labels))
+    loss = LossConfig(deep_supervision=weights).build()
+    assert torch.equal(loss([logits], labels), dice_and_cross_entropy(logits, labels))
+
+
+def test_a_loss_is_built_from_its_settings():
+    outputs, labels = [draw(1, 4, 4, 4, 3, seed=0)[0]], torch.zeros(1, 4, 4, 4, dtype=torch.int64)
+    found = LossConfig("present", 0.5).build()(outputs, labels)
+    assert torch.equal(found, dice_and_cross_entropy(outputs[0], labels, "present", 0.5))
+
+
+def test_a_function_of_ones_own_is_taken_as_it_is_and_known_by_its_name():
+    def my_loss(outputs, labels):
+        return outputs[0].sum()
+
+    config = as_loss_config(my_loss)
+    assert config.build() is my_loss
+    assert config.described()["function"].endswith("my_loss")
+    assert as_loss_config(torch.nn.MSELoss()).described() == {"function": "torch.nn.modules.loss.MSELoss"}
+    assert as_loss_config(LossConfig("present")) == LossConfig("present")
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"dice_over": "some"}, "dice_over is one of all, present"),
+        ({"balance": 1.5}, "balance is between 0 and 1"),
+        ({"deep_supervision": (0.0, 1.0)}, "the first above 0"),
+        ({"deep_supervision": (1.0, -1.0)}, "weights of 0 or more"),
+        ({"deep_supervision": ()}, "weights of 0 or more"),
+    ],
+)
+def test_wrong_settings_of_a_loss_fail_on_construction(settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        LossConfig(**settings)
 
 
 def test_shrunken_labels_are_labels_that_were_there():

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder, NetworkConfig
-from continual_segment.training import TrainConfig, supervised_loss
+from continual_segment.training import Objective, TrainConfig, supervised_loss
 from continual_segment.training.muon import RMS, Muon, hidden_convolutions, orthogonalise
-from continual_segment.training.train import Update
+from continual_segment.training.update import Update
 
 NETWORK = NetworkConfig((4, 8), ((3, 3, 3), (3, 3, 3)), ((1, 1, 1), (2, 2, 2)))
 
@@ -20,7 +20,7 @@ class Run:
         self.decoder = Decoder(NETWORK, DecoderPlan.nnunet(NETWORK), organs=2)
         self.module = torch.nn.ModuleDict({"encoder": self.encoder, "decoder": self.decoder})
         self.config = TrainConfig(**{"iterations": 8, "optimiser": "muon"} | settings)
-        self.update = Update(self.module, self.loss_of, self.config)
+        self.update = Update(Objective(self.loss_of, **self.module), self.config)
         self.images = torch.randn(2, 1, 8, 8, 8, generator=torch.Generator().manual_seed(1))
         self.labels = (self.images[:, 0] > 0).long() + (self.images[:, 0] > 1).long()
 

@@ -34,7 +34,7 @@ from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.prepared_case import PreparedCase
 from continual_segment.model.fingerprint import fingerprint_data
 from continual_segment.networks.slice_scorer import SliceScorer
-from continual_segment.training import TrainConfig, train
+from continual_segment.training import Objective, TrainConfig, TrainingRun, train
 from continual_segment.volume import LabelMap, Volume
 
 log = logging.getLogger(__name__)
@@ -106,23 +106,23 @@ def learn_body_parts(
             loss = loss + config.anchor_weight * anchor_loss(scores, usual_mm)
         return loss
 
+    signature = {
+        "data": [dataset.fingerprint for dataset in datasets],
+        "view": asdict(config.view),
+        "rows": asdict(config.rows),
+        "train": config.train.settings,
+        "loss": [config.loss, config.order_weight, config.distance_weight, config.anchor_weight],
+        "scans": config.scans,
+    }
     train(
-        network,
-        loss_of,
-        SliceRows(scans, config.rows, config.train.seed, config.train.iterations),
-        config.train,
-        folder,
-        signature=fingerprint_data(
-            {
-                "data": [dataset.fingerprint for dataset in datasets],
-                "view": asdict(config.view),
-                "rows": asdict(config.rows),
-                "train": config.train.settings,
-                "loss": [config.loss, config.order_weight, config.distance_weight, config.anchor_weight],
-                "scans": config.scans,
-            }
-        ),
-        title="learning body parts",
+        TrainingRun(
+            Objective(loss_of, network=network),
+            SliceRows(scans, config.rows, config.train.seed, config.train.iterations),
+            config.train,
+            folder,
+            signature=fingerprint_data(signature),
+            title="learning body parts",
+        )
     )
     network.cpu().eval()
     return BodyPartRegressor(
@@ -134,8 +134,9 @@ def learn_body_parts(
 
 
 def common_window_hu(datasets: Sequence[PreparedDataset]) -> tuple[float, float]:
-    """What the scans of all datasets still show."""
-    lows, highs = zip(*(dataset.config.window_hu for dataset in datasets), strict=True)
+    """What a slice can show and the scans of all datasets still hold."""
+    stored = [dataset.config.intensity.clip_hu or SliceView.window_hu for dataset in datasets]
+    lows, highs = zip(*stored, strict=True)
     return max(lows), min(highs)
 
 

@@ -104,7 +104,7 @@ class BodyPartRegressor:
             raise ModelError(
                 f"{path}: there is no such file. `conseg bodyparts PREPARED --learn -m {path}` makes one."
             )
-        described, weights = read_tensor_file(path, "body_parts", "body-part regressor", FORMAT)
+        described, weights = read_tensor_file(path, "body_parts", "body-part regressor", (FORMAT,))
         try:
             found = cls(
                 weights,

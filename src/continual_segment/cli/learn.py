@@ -85,9 +85,9 @@ def add_small_decoder(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from continual_segment.api import learn
     from continual_segment.config import load_preset
     from continual_segment.data.prepared import PreparedDataset
-    from continual_segment.learning import learn
     from continual_segment.learning.step import run_folder
 
     names = ("device", "precision", "compile", "workers", "iterations", "seed")
@@ -99,8 +99,8 @@ def run(args: argparse.Namespace) -> int:
     check_device(config.later.device)
     dataset = PreparedDataset.open(args.dataset)
     if args.anomaly_head:
-        return run_anomaly(args, dataset, config.learn)
-    pack = learn(dataset, args.model, config.learn, args.name, args.licence, args.anomalies)
+        return run_anomaly(args, dataset, config)
+    pack = learn(dataset, args.model, config, args.name, args.licence, args.anomalies)
     say(
         args,
         f"{args.model} now has pack '{pack.name}': {told([organ.name for organ in pack.organs])}.\n"

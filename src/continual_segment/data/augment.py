@@ -5,7 +5,8 @@ one thing left out: nothing is ever mirrored, since organs have sides. Rotated a
 from a larger box of the scan, so their corners show anatomy instead of an invented border.
 
 In:  a way to read a box of the scan around the patch's centre, and a random generator
-Out: image float32 in [-1, 1] and label map, both of the patch's size; a pure function of the generator
+Out: image float32 within the limits of its intensity and label map, both of the patch's size; a pure function
+     of the generator
 """
 
 from __future__ import annotations
@@ -86,15 +87,16 @@ def augment(
     spacing_mm: tuple[float, float, float],
     config: AugmentConfig,
     rng: np.random.Generator,
+    limits: Range | None = (-1.0, 1.0),
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Read one patch of this size and change it."""
+    """Read one patch of this size and change it; its values stay within `limits`."""
     motion = _draw_motion(config, rng)
     if motion is None:
         image, labels = read(size)
     else:
         moved = _in_voxels(motion, spacing_mm)
         image, labels = _move(*read(_source_size(moved, size)), moved, size)
-    return change_values(image, config, rng), labels
+    return change_values(image, config, rng, limits), labels
 
 
 # Space
@@ -162,8 +164,13 @@ def _look_up(voxels: np.ndarray, grid: torch.Tensor, mode: str) -> np.ndarray:
 # Values. Sums are numpy's: torch's depend on the number of threads in their last bit.
 
 
-def change_values(image: np.ndarray, config: AugmentConfig, rng: np.random.Generator) -> np.ndarray:
-    """Every change of intensity that the generator asks for, in nnU-Net's order; stays in [-1, 1]."""
+def change_values(
+    image: np.ndarray,
+    config: AugmentConfig,
+    rng: np.random.Generator,
+    limits: Range | None = (-1.0, 1.0),
+) -> np.ndarray:
+    """Every change of intensity that the generator asks for, in nnU-Net's order; clipped to the limits."""
     original = image
     if rng.random() < config.noise_share:
         deviation = np.float32(rng.uniform(*config.noise))
@@ -180,7 +187,7 @@ def change_values(image: np.ndarray, config: AugmentConfig, rng: np.random.Gener
         image = -_gamma(-image, rng.uniform(*config.gamma))
     if rng.random() < config.gamma_share:
         image = _gamma(image, rng.uniform(*config.gamma))
-    return image if image is original else np.clip(image, -1, 1)
+    return image if image is original or limits is None else np.clip(image, *limits)
 
 
 def _contrast(image: np.ndarray, factor: float) -> np.ndarray:

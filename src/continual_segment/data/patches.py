@@ -5,7 +5,7 @@ iteration 812 sees follows from the seed and the number 812 alone: a run that wa
 very patches it would have seen, whatever the number of loading processes.
 
 In:  PreparedDataset
-Out: per iteration, images float32 (patch, 1, z, y, x) in [-1, 1] and labels int64 (patch, z, y, x)
+Out: per iteration, normalised images float32 (patch, 1, z, y, x) and labels int64 (patch, z, y, x)
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ import numpy as np
 import torch
 
 from continual_segment.data.augment import AugmentConfig, Size, augment
-from continual_segment.data.prepared import PreparedDataset, normalise
+from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.prepared_case import PreparedCase
 from continual_segment.data.splits import Split
 from continual_segment.errors import DatasetError
-
-AIR_HU = -1024
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,6 @@ class Patches(torch.utils.data.Dataset):
                 f"{dataset.folder}: the {split} split has no case. "
                 "Add cases to the raw dataset and prepare it again."
             )
-        self.window_hu = dataset.config.window_hu
         self.config = config
         self.augmentation = augmentation or AugmentConfig.none()
         self.seed = seed
@@ -117,15 +114,15 @@ class Patches(torch.utils.data.Dataset):
         def read(box: Size) -> tuple[np.ndarray, np.ndarray]:
             # Boxes larger than the patch grow by whole voxels on both sides, so the centre stays.
             corner = [at - (wide - narrow) // 2 for at, wide, narrow in zip(start, box, size, strict=True)]
-            hu, labels = read_box(case, corner, box)
+            image, labels = read_box(case, corner, box)
             if self.marks:
                 height = np.arange(corner[0], corner[0] + box[0])
                 inside = (height >= 0) & (height < case.shape[0])
                 marks = self.marks[case.name][np.clip(height, 0, case.shape[0] - 1)] * inside
                 labels = labels.astype(np.int32) + marks[:, None, None].astype(np.int32) * self.label_count
-            return normalise(hu, self.window_hu), labels
+            return image, labels
 
-        return augment(read, size, case.spacing_mm, self.augmentation, rng)
+        return augment(read, size, case.spacing_mm, self.augmentation, rng, case.intensity.limits)
 
 
 def _draw_start(case: PreparedCase, size: Size, rng: np.random.Generator, on_organ: bool) -> list[int]:
@@ -143,16 +140,17 @@ def _draw_start(case: PreparedCase, size: Size, rng: np.random.Generator, on_org
 
 
 def read_box(case: PreparedCase, corner: list[int], size: Size) -> tuple[np.ndarray, np.ndarray]:
-    """Hounsfield units and labels of any box; beyond the scan there is air and background."""
+    """Normalised voxels and labels of any box; outside the scan there is padding and background."""
     inside = tuple(
         slice(min(max(at, 0), length), max(0, min(at + wide, length)))
         for at, wide, length in zip(corner, size, case.shape, strict=True)
     )
     before = [part.start - at for part, at in zip(inside, corner, strict=True)]
-    hu, labels = case.scan[inside], case.labels[inside]
-    if hu.shape == size:
-        return hu, labels
-    place = tuple(slice(at, at + length) for at, length in zip(before, hu.shape, strict=True))
-    padded_hu, padded_labels = np.full(size, AIR_HU, hu.dtype), np.zeros(size, labels.dtype)
-    padded_hu[place], padded_labels[place] = hu, labels
-    return padded_hu, padded_labels
+    image, labels = case.intensity.normalise(case.scan[inside]), case.labels[inside]
+    if image.shape == size:
+        return image, labels
+    place = tuple(slice(at, at + length) for at, length in zip(before, image.shape, strict=True))
+    padded_image = np.full(size, case.intensity.padding_value, image.dtype)
+    padded_labels = np.zeros(size, labels.dtype)
+    padded_image[place], padded_labels[place] = image, labels
+    return padded_image, padded_labels

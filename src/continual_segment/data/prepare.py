@@ -27,13 +27,7 @@ import torch
 from filelock import FileLock, Timeout
 from scipy import ndimage
 
-from continual_segment.data.prepared import (
-    FORMAT,
-    PrepareConfig,
-    PreparedDataset,
-    case_folder,
-    normalise,
-)
+from continual_segment.data.prepared import PrepareConfig, PreparedDataset, case_folder
 from continual_segment.data.raw import RawCase, RawDataset
 from continual_segment.data.resample import resample_labels, resample_scan
 from continual_segment.data.splits import split_cases
@@ -46,7 +40,6 @@ from continual_segment.volume import LabelMap, Volume
 __all__ = [
     "PrepareConfig",
     "PreparedDataset",
-    "normalise",
     "on_spacing",
     "prepare",
     "prepare_scan",
@@ -151,9 +144,9 @@ def _stale_cases(raw: RawDataset, folder: Path, config: PrepareConfig, progress:
 
 
 def prepare_scan(volume: Volume, config: PrepareConfig) -> Volume:
-    """What a scan goes through before it is stored: the spacing, then the window. HU, int16."""
+    """What a scan goes through before it is stored: the spacing, then clipping. HU, int16."""
     resampled = on_spacing(volume, config)
-    return Volume(np.clip(resampled.voxels, *config.window_hu).astype(np.int16, copy=False), resampled.grid)
+    return Volume(np.clip(resampled.voxels, *config.intensity.stored_hu), resampled.grid)
 
 
 def on_spacing(volume: Volume, config: PrepareConfig) -> Volume:
@@ -194,6 +187,8 @@ def _prepare_case(case: RawCase, folder: Path, raw: RawDataset, config: PrepareC
         "origin": origin,
         "seen": seen,
     }
+    if config.intensity.per_scan:
+        described["intensity"] = asdict(config.intensity.fitted(scan))
     write_json(folder / "case.json", described)  # last: from now on the case is there
 
 
@@ -256,8 +251,8 @@ def _origin(
     pairs = zip(known["seen"], known["origin"]["files"], strict=True) if known else ()
     before = {tuple(stamp): file for stamp, file in pairs}
     origin = {
-        "format": FORMAT,
-        "config": asdict(config),
+        "format": config.format,
+        "config": config.described(),
         "organs": [organ.name for organ in raw.organs],
         "files": [before.get(tuple(stamp)) or _name_and_checksum(Path(str(stamp[0]))) for stamp in stamps],
     }

@@ -2,8 +2,9 @@
 
 A folder with `dataset.json` (name, organs, settings, split) and, per case, `cases/<name>/`:
 `scan.b2nd` (int16 Hounsfield units), `labels.b2nd` (organ numbers, 1 for the first organ of the dataset),
-`foreground.npy` (rows: label, z, y, x of some of its voxels) and `case.json` (grid and where it came
-from). The arrays are blosc2: chunked, compressed and mapped into memory, so that many processes share them.
+`foreground.npy` (rows: label, z, y, x of some of its voxels) and `case.json` (grid, where it came from and,
+for kinds of intensity that depend on the scan, its statistics). The arrays are blosc2: chunked, compressed
+and mapped into memory, so that many processes share them.
 
 Everything here is plain data and pickles; arrays are opened on first use in each process.
 """
@@ -13,24 +14,24 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from continual_segment.data.intensity import Intensity
 from continual_segment.data.prepared_case import PreparedCase, damage_named, read_json
 from continual_segment.data.splits import SPLITS, Split
 from continual_segment.errors import DatasetError
 from continual_segment.files.atomic import write_json
+from continual_segment.files.records import as_record
 from continual_segment.names import check_file_name
 from continual_segment.organs import Organ, check_organs, check_table
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2
-"""Raised when a prepared dataset of before can no longer be read."""
+FORMATS = (2, 3)
+"""Of prepared datasets that can be read; 3 has another intensity than a window, which 2 cannot express."""
 
 
 @dataclass(frozen=True)
@@ -39,26 +40,45 @@ class PrepareConfig:
 
     spacing_mm: tuple[float, float, float]
     """Voxel size (z, y, x)."""
-    window_hu: tuple[float, float] = (-1024.0, 1024.0)
-    """Values outside are clipped; the window becomes [-1, 1]."""
+    intensity: Intensity = field(default_factory=Intensity)
+    """How Hounsfield units become network input."""
+    window_hu: tuple[float, float] | None = None
+    """Short for Intensity.window(least, greatest), and wins over another window; once constructed, None."""
 
     def __post_init__(self) -> None:
-        spacing, window = tuple(map(float, self.spacing_mm)), tuple(map(float, self.window_hu))
+        spacing = tuple(map(float, self.spacing_mm))
         if len(spacing) != 3 or not all(0 < size < 100 for size in spacing):
             raise ValueError(
                 f"spacing_mm is three voxel sizes (z, y, x) in millimetres, not {self.spacing_mm}."
             )
-        if len(window) != 2 or not -32768 <= window[0] < window[1] <= 32767:
-            raise ValueError(f"window_hu is (least, greatest) in Hounsfield units, not {self.window_hu}.")
         object.__setattr__(self, "spacing_mm", spacing)
-        object.__setattr__(self, "window_hu", window)
+        if self.window_hu is not None:
+            object.__setattr__(self, "intensity", self._window_intensity(self.window_hu))
+            object.__setattr__(self, "window_hu", None)
 
+    def _window_intensity(self, window_hu: tuple[float, float]) -> Intensity:
+        if self.intensity.kind != "window":
+            raise ValueError(f"window_hu is given beside an intensity of kind {self.intensity.kind}.")
+        return replace(self.intensity, clip_hu=window_hu)
 
-def normalise(hu: np.ndarray, window_hu: tuple[float, float]) -> np.ndarray:
-    """Clip to the window and map it linearly to [-1, 1]; float32."""
-    low, high = window_hu
-    clipped = np.clip(hu, low, high).astype(np.float32, copy=False)
-    return (clipped - np.float32((low + high) / 2)) / np.float32((high - low) / 2)
+    @property
+    def is_window(self) -> bool:
+        """Whether the form of version 0.1, spacing and window, expresses this config."""
+        return self.intensity == Intensity("window", self.intensity.clip_hu)
+
+    def described(self) -> dict[str, Any]:
+        """The config as dataset.json, model.json and fingerprints have it.
+
+        What version 0.1 could express keeps its form, and so every model its fingerprint.
+        """
+        if self.is_window:
+            return {"spacing_mm": self.spacing_mm, "window_hu": self.intensity.clip_hu}
+        return {"spacing_mm": self.spacing_mm, "intensity": self.intensity.described()}
+
+    @property
+    def format(self) -> int:
+        """Of a dataset that is prepared with this config."""
+        return FORMATS[0] if self.is_window else FORMATS[1]
 
 
 class PreparedDataset:
@@ -92,7 +112,7 @@ class PreparedDataset:
                 folder=folder,
                 name=check_file_name(described["name"], "The dataset", DatasetError),
                 organs=_organs_of(described["organs"]),
-                config=PrepareConfig(**described["config"]),
+                config=as_record(described["config"], PrepareConfig, "config", DatasetError),
                 splits=_splits_of(described["cases"]),
             )
         missing = [name for name in dataset.splits if not (dataset.case_folder(name) / "case.json").is_file()]
@@ -107,10 +127,10 @@ class PreparedDataset:
     def save(self) -> None:
         assert self.stored_organs is None  # the labels on disk count all organs
         described = {
-            "format": FORMAT,
+            "format": self.config.format,
             "name": self.name,
             "organs": [asdict(organ) for organ in self.organs],
-            "config": asdict(self.config),
+            "config": self.config.described(),
             "cases": self.splits,
         }
         write_json(self.folder / "dataset.json", described)
@@ -169,12 +189,13 @@ class PreparedDataset:
         cases = {name: read_json(self.case_folder(name) / "case.json") for name in self.splits}
         for case in cases.values():
             case.pop("seen", None)
-        described = [[organ.name for organ in self.organs], asdict(self.config), self.splits, cases]
+        described = [[organ.name for organ in self.organs], self.config.described(), self.splits, cases]
         return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
     @cached_property
     def _cases(self) -> dict[str, PreparedCase]:
-        cases = {name: PreparedCase.open(self.case_folder(name)) for name in self.splits}
+        intensity = self.config.intensity
+        cases = {name: PreparedCase.open(self.case_folder(name), intensity) for name in self.splits}
         if self.stored_organs is None:
             return cases
         label = {organ: number for number, organ in enumerate(self.organs, start=1)}
@@ -208,9 +229,9 @@ def _description(folder: Path) -> dict[str, Any]:
             f"If it is a raw dataset, prepare it first: conseg prepare {folder}"
         )
     described = read_json(file)
-    if described.get("format") != FORMAT:
+    if described.get("format") not in FORMATS:
         raise DatasetError(
-            f"{file}: format {described.get('format')!r}, this version reads {FORMAT}. "
+            f"{file}: format {described.get('format')!r}, this version reads {FORMATS[0]} and {FORMATS[1]}. "
             "Run `conseg prepare` again."
         )
     return described

@@ -16,7 +16,9 @@ from typing import Any
 import blosc2
 import numpy as np
 
+from continual_segment.data.intensity import FittedIntensity, Intensity
 from continual_segment.errors import DatasetError
+from continual_segment.files.records import as_record
 from continual_segment.names import printable
 from continual_segment.volume import Grid
 
@@ -32,6 +34,8 @@ class PreparedCase:
     raw_labels: tuple[Path, ...]
     foreground_rows: dict[int, tuple[int, int]]
     """Per label present, its rows in the foreground table."""
+    intensity: FittedIntensity
+    """How its Hounsfield units become network input."""
     numbers: tuple[int, ...] | None = None
     """Stored label -> label, 0 for organs that are left out; None: labels are as they are stored."""
 
@@ -45,7 +49,7 @@ class PreparedCase:
 
     @property
     def scan(self) -> blosc2.NDArray:
-        """int16 Hounsfield units (z, y, x), clipped to the window; slice it to read."""
+        """int16 Hounsfield units (z, y, x), clipped as the intensity allows; slice it to read."""
         return _opened(self.folder / "scan.b2nd")
 
     @property
@@ -61,11 +65,16 @@ class PreparedCase:
         return {label: table[start:stop, 1:] for label, (start, stop) in self.foreground_rows.items()}
 
     @classmethod
-    def open(cls, folder: Path) -> PreparedCase:
+    def open(cls, folder: Path, intensity: Intensity) -> PreparedCase:
         described = read_json(folder / "case.json")
         with damage_named(folder / "case.json"):
             if described["name"] != folder.name:
                 raise ValueError(f"it describes the case {printable(repr(described['name']))}")
+            fitted = (
+                as_record(described.get("intensity"), FittedIntensity, "intensity", DatasetError)
+                if intensity.per_scan
+                else intensity.fitted()
+            )
             grid, (scan, *labels) = described["grid"], [Path(file[0]) for file in described["seen"]]
             return cls(
                 name=folder.name,
@@ -76,6 +85,7 @@ class PreparedCase:
                 foreground_rows={
                     int(label): (start, stop) for label, (start, stop) in described["foreground"].items()
                 },
+                intensity=fitted,
             )
 
     def renumbered(self, numbers: tuple[int, ...]) -> PreparedCase:

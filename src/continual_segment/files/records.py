@@ -9,10 +9,12 @@ Out: an instance of it, or the caller's kind of error
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -22,6 +24,8 @@ from continual_segment.names import printable
 Record = TypeVar("Record")
 ErrorType = type[ContinualSegmentError]
 LONGEST_PROBLEM = 400
+INVALID_CHOICE = re.compile(r"^Invalid enum value .* at `\$(?P<path>[^`]+)`$", re.DOTALL)
+FIELD = re.compile(r"\.(\w+)(\[.*?\])?")
 
 
 def read_json(path: Path, kind: type[Record], error: ErrorType, advice: str) -> Record:
@@ -39,12 +43,24 @@ def parse_json(text: str, kind: type[Record], where: str, error: ErrorType, advi
     return as_record(_parse(text, json.loads, "JSON", where, error, advice), kind, where, error, advice)
 
 
-def as_record(data: Any, kind: type[Record], where: str, error: ErrorType, advice: str) -> Record:
+def as_record(data: Any, kind: type[Record], where: str, error: ErrorType, advice: str = "") -> Record:
     """The record in parsed data; lists become tuples, and whole numbers floats, as the fields ask."""
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as problem:
-        raise error(f"{where}: {printable(str(problem), LONGEST_PROBLEM)}. {advice}") from problem
+        sentence = printable(str(problem), LONGEST_PROBLEM).removesuffix(".") + _choices(kind, str(problem))
+        raise error(f"{where}: {sentence}. {advice}".rstrip()) from problem
+
+
+def _choices(kind: Any, problem: str) -> str:
+    """The values a field can have, where it has one of a few and the problem is another one."""
+    found = INVALID_CHOICE.search(problem)
+    for name, item in FIELD.findall(found["path"]) if found else ():
+        kind = get_type_hints(kind).get(name) if is_dataclass(kind) else None
+        kind = next(iter(get_args(kind)), None) if item else kind  # of a tuple, the type of its items
+    if found is None or get_origin(kind) is not Literal:
+        return ""
+    return f", which is one of {', '.join(map(str, get_args(kind)))}"
 
 
 def _read(

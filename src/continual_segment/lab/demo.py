@@ -28,7 +28,7 @@ from continual_segment.evaluation.report import write_report
 from continual_segment.files.atomic import write_json
 from continual_segment.lab.phantom import DATASETS, dataset_folder, write_phantom
 from continual_segment.lab.protocol import ProtocolDataset, run_protocol
-from continual_segment.learning import learn
+from continual_segment.learning import learn_dataset
 from continual_segment.malloc import keep_freed_memory
 from continual_segment.model import Model
 from continual_segment.processes import beside, usable_cores
@@ -85,8 +85,8 @@ class Demo:
         if self.model.exists() and name in Model.open(self.model).pack_names:
             return
         prepared = PreparedDataset.open(self.prepared(name))
-        config = self.config.on(iterations=self.updates_of(name)).learn
-        learn(prepared, self.model, config, name, anomalies=anomalies(name))
+        config = self.config.on(iterations=self.updates_of(name))
+        learn_dataset(prepared, self.model, config, name, anomalies=anomalies(name))
 
 
 def demo(

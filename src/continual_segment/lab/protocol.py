@@ -25,7 +25,7 @@ from continual_segment.evaluation.evaluate import score_case
 from continual_segment.evaluation.report import Example, Report, StepScores
 from continual_segment.evaluation.scores import Evaluation, ScoreRow
 from continual_segment.evaluation.splits import CaseSplits
-from continual_segment.learning import learn
+from continual_segment.learning import learn_dataset
 from continual_segment.learning.step import run_folder
 from continual_segment.model import Model, verify
 from continual_segment.segmentation import Segmenter
@@ -87,7 +87,7 @@ def run_protocol(
     for number, name in enumerate(datasets, start=1):
         log.info("Step %d of %d: %s", number, len(datasets), name)
         if not (model.exists() and name in Model.open(model).pack_names):
-            learn(prepared[name], model, config.learn, name, anomalies=datasets[name].anomalies)
+            learn_dataset(prepared[name], model, config, name, anomalies=datasets[name].anomalies)
         learned = dict(list(tests.items())[:number])
         steps.append(score_step(model, name, learned, config, folder / "scores" / f"step_{number}"))
     return Report(

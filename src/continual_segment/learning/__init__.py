@@ -1,5 +1,6 @@
 """Learning: the paper's method. One step per dataset; nothing already learned changes."""
 
-from continual_segment.learning.step import LearnConfig, StageConfig, learn
+from continual_segment.learning.learn_config import LearnConfig, StageConfig
+from continual_segment.learning.step import learn_dataset
 
-__all__ = ["LearnConfig", "StageConfig", "learn"]
+__all__ = ["LearnConfig", "StageConfig", "learn_dataset"]

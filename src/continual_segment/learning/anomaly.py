@@ -20,15 +20,15 @@ from continual_segment import __version__
 from continual_segment.data.patches import Patches
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.errors import DatasetError, ModelError
-from continual_segment.learning.step import LearnConfig, check_splits, run_folder
+from continual_segment.learning.learn_config import LearnConfig
+from continual_segment.learning.step import check_splits, run_folder
 from continual_segment.learning.train_decoder import PatchSource, signature_of
 from continual_segment.model import Model
 from continual_segment.model.checks import check_name
 from continual_segment.model.head import AnomalyHead, add_head, head_file
 from continual_segment.networks import GeneralEncoder
 from continual_segment.networks.heads import ProjectionHead
-from continual_segment.training import TrainConfig, train
-from continual_segment.training.loss import dice_and_cross_entropy
+from continual_segment.training import Objective, TrainConfig, TrainingRun, train
 from continual_segment.training.train import Rows
 from continual_segment.training.validate import patch_dice
 
@@ -100,11 +100,12 @@ def train_head(
     title: str,
 ) -> Rows:
     """Train a head on a frozen encoder; return the rows of the log."""
+    loss = settings.loss.build()
 
     def loss_of(images: Tensor, labels: Tensor) -> Tensor:
         with torch.no_grad():
             features = encoder(images)
-        return dice_and_cross_entropy(head(features), labels, settings.dice_over, settings.balance)
+        return loss([head(features)], labels)
 
     def validate() -> float:
         return patch_dice(
@@ -116,12 +117,13 @@ def train_head(
         )
 
     return train(
-        head,
-        loss_of,
-        Diseased(source.training(settings)),
-        settings,
-        run,
-        signature=signature_of(encoder, source, settings, head="anomaly"),
-        validate=validate if settings.validation_batches else None,
-        title=title,
+        TrainingRun(
+            Objective(loss_of, head=head),
+            Diseased(source.training(settings)),
+            settings,
+            run,
+            signature=signature_of(encoder, source, settings, head="anomaly"),
+            title=title,
+            validate=validate if settings.validation_batches else None,
+        )
     )

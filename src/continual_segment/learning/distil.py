@@ -4,7 +4,7 @@ Deepest block first, each block is the teacher of a projection: both read the sa
 blocks before give on a path, and the projection learns to answer as its teacher does. Nothing flows back
 into teachers or features. Then finer blocks and heads get used to it, slowly, in a copy of the decoder.
 
-In:  a trained decoder as BlockPaths
+In:  a trained decoder as PrunableDecoder
 Out: the same with one student more
 """
 
@@ -20,8 +20,8 @@ from torch.nn import functional
 
 from continual_segment.learning.train_decoder import FrozenStep
 from continual_segment.model.fingerprint import fingerprint_tensors
-from continual_segment.networks import BlockPaths, Mask
-from continual_segment.training import TrainConfig, supervised_loss, train
+from continual_segment.networks import Mask, PrunableDecoder
+from continual_segment.training import Objective, TrainConfig, TrainingRun, train
 from continual_segment.training.train import Rows
 
 Chain = Literal["path", "any"]
@@ -72,7 +72,9 @@ class Counter(nn.Module):
         return int(self.count) - 1
 
 
-def distil_block(step: FrozenStep, paths: BlockPaths, number: int, mask: Mask, config: DistilConfig) -> float:
+def distil_block(
+    step: FrozenStep, paths: PrunableDecoder, number: int, mask: Mask, config: DistilConfig
+) -> float:
     """Give a block a student and a decoder that is used to it; return the seconds it took.
 
     `mask` says which blocks before it are students by now.
@@ -82,7 +84,9 @@ def distil_block(step: FrozenStep, paths: BlockPaths, number: int, mask: Mask, c
     return sum(part[-1]["seconds"] for part in (rows, adapted) if part)
 
 
-def train_student(step: FrozenStep, paths: BlockPaths, number: int, mask: Mask, config: DistilConfig) -> Rows:
+def train_student(
+    step: FrozenStep, paths: PrunableDecoder, number: int, mask: Mask, config: DistilConfig
+) -> Rows:
     """Train the projection that may stand in for a block."""
     schedule = step.schedule(config.students_share / len(paths.replaceable), seed=10 + number)
     schedule = replace(schedule, report_every=max(1, schedule.iterations // REPORTS))
@@ -113,16 +117,17 @@ def train_student(step: FrozenStep, paths: BlockPaths, number: int, mask: Mask, 
         return float(1 - error / sum(target.var() for _, target in both))
 
     return train(
-        nn.ModuleDict({"student": student, "counter": counter}),
-        loss_of,
-        step.source.training(schedule),
-        schedule,
-        step.run / f"student_{number}",
-        distil_signature(step, paths, number, mask, config, schedule),
-        validate=fit,
-        title=f"distilling {step.name}, block {number + 1}",
-        measure="validation_fit",
-        enough=saturated(config.saturation, config.saturation_reports),
+        TrainingRun(
+            Objective(loss_of, student=student, counter=counter),
+            step.source.training(schedule),
+            schedule,
+            step.run / f"student_{number}",
+            distil_signature(step, paths, number, mask, config, schedule),
+            title=f"distilling {step.name}, block {number + 1}",
+            validate=fit,
+            measure="validation_fit",
+            enough=saturated(config.saturation, config.saturation_reports),
+        )
     )
 
 
@@ -140,7 +145,7 @@ def saturated(least_improvement: float, reports: int) -> Callable[[Rows], bool]:
 
 
 def chain(
-    paths: BlockPaths, number: int, mask: Mask, config: DistilConfig, iteration: int, seed: int
+    paths: PrunableDecoder, number: int, mask: Mask, config: DistilConfig, iteration: int, seed: int
 ) -> Mask:
     """The blocks before, in one iteration: the path as it stands, or one of all that may be chosen later."""
     if config.chain == "path":
@@ -151,7 +156,7 @@ def chain(
 
 
 def adapt_to_student(
-    step: FrozenStep, paths: BlockPaths, number: int, mask: Mask, config: DistilConfig
+    step: FrozenStep, paths: PrunableDecoder, number: int, mask: Mask, config: DistilConfig
 ) -> Rows:
     """Let the finer blocks and the heads get used to a student, in a copy of the decoder."""
     share = config.adapt_share * config.students_share / len(paths.replaceable)
@@ -160,28 +165,34 @@ def adapt_to_student(
     paths.requires_grad_(False)
     for part in (copy.transpconvs[number + 1 :], copy.stages[number + 1 :], copy.seg_layers[number:]):
         part.requires_grad_(True)
+    loss = schedule.loss.build()
 
     def loss_of(images: Tensor, labels: Tensor) -> Tensor:
         before = chain(paths, number, mask, config, counter.next(), schedule.seed)
         path = (*before[:number], True, *mask[number + 1 :])
-        outputs = paths.forward_supervised(step.features(images), path)
-        return supervised_loss(outputs, labels, schedule.dice_over, schedule.balance)
+        return loss(paths.forward_supervised(step.features(images), path), labels)
 
     rows = train(
-        nn.ModuleDict({"decoder": copy, "counter": counter}),
-        loss_of,
-        step.source.training(schedule),
-        schedule,
-        step.run / f"student_{number}" / "adapting",
-        distil_signature(step, paths, number, mask, config, schedule),
-        title=f"adapting {step.name} to block {number + 1}",
+        TrainingRun(
+            Objective(loss_of, decoder=copy, counter=counter),
+            step.source.training(schedule),
+            schedule,
+            step.run / f"student_{number}" / "adapting",
+            distil_signature(step, paths, number, mask, config, schedule),
+            title=f"adapting {step.name} to block {number + 1}",
+        )
     )
     paths.requires_grad_(False)
     return rows
 
 
 def distil_signature(
-    step: FrozenStep, paths: BlockPaths, number: int, mask: Mask, config: DistilConfig, schedule: TrainConfig
+    step: FrozenStep,
+    paths: PrunableDecoder,
+    number: int,
+    mask: Mask,
+    config: DistilConfig,
+    schedule: TrainConfig,
 ) -> str:
     weights = fingerprint_tensors(paths.state_dict())
     return step.signature(schedule, distil=asdict(config), block=number, mask=mask, paths=weights)

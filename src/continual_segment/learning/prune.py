@@ -26,7 +26,7 @@ from continual_segment.learning.selection import TAUS, PathScore, Selection, par
 from continual_segment.learning.train_decoder import FrozenStep
 from continual_segment.learning.validation import CoveringWindows, dice_of_paths
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
-from continual_segment.networks import BlockPaths, Decoder, Mask, multiply_adds, paper_count, true_count
+from continual_segment.networks import Decoder, Mask, PrunableDecoder, multiply_adds, paper_count, true_count
 from continual_segment.training.train import Rows
 
 Method = Literal["enumerate", "greedy"]
@@ -84,7 +84,7 @@ class Pruned:
 
 def prune_decoder(step: FrozenStep, decoder: Decoder, distil: DistilConfig, config: PruneConfig) -> Pruned:
     """Swap blocks of a decoder for projections as far as tau allows, and fine-tune what is left."""
-    pruning = Pruning(step, BlockPaths(decoder), distil, config)
+    pruning = Pruning(step, PrunableDecoder(decoder), distil, config)
     scores = pruning.greedy() if config.method == "greedy" else pruning.enumerate()
     # greedy has chosen while it went: its last path is the answer
     chosen = scores[-1] if config.method == "greedy" else select(scores, config.tau, config.select_by)
@@ -106,7 +106,7 @@ class Pruning:
     """One decoder on its way to a smaller one: its paths, what judges them, and the time it took."""
 
     def __init__(
-        self, step: FrozenStep, paths: BlockPaths, distil: DistilConfig, config: PruneConfig
+        self, step: FrozenStep, paths: PrunableDecoder, distil: DistilConfig, config: PruneConfig
     ) -> None:
         self.step, self.paths, self.distil, self.config = step, paths, distil, config
         self.device = step.settings.device

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from continual_segment.data.patches import Patches
@@ -26,8 +27,9 @@ from continual_segment.errors import DatasetError
 from continual_segment.learning.train_decoder import FrozenStep, PatchSource
 from continual_segment.networks import Decoder, MixedDecoder
 from continual_segment.networks.mixed_decoder import CHOICES
-from continual_segment.training import TrainConfig, supervised_loss, train
-from continual_segment.training.train import LossOfBatch, Rows, Update, forward_precision
+from continual_segment.training import Objective, TrainConfig, TrainingRun, train
+from continual_segment.training.train import Rows
+from continual_segment.training.update import Update
 from continual_segment.training.validate import patch_dice
 
 
@@ -117,13 +119,13 @@ class SearchUpdate(Update):
 
     def __init__(
         self,
-        mixed: MixedDecoder,
-        loss_of: LossOfBatch,
+        module: nn.Module,
         config: TrainConfig,
+        mixed: MixedDecoder,
         search: SearchConfig,
         window: Sequence[int],
     ) -> None:
-        super().__init__(mixed, loss_of, config)
+        super().__init__(module, config)
         self.mixed, self.search, self.window = mixed, search, window
         self.warm_up = warm_up_iterations(config, search)
         self.alpha_optimiser = torch.optim.Adam(
@@ -133,16 +135,14 @@ class SearchUpdate(Update):
     def __call__(self, images: Tensor, labels: Tensor, iteration: int) -> float:
         if iteration >= self.warm_up:
             half = len(images) // 2
-            self.update_alpha(images[half:].to(self.device), labels[half:].to(self.device))
+            self.update_alpha(images[half:], labels[half:])
             images, labels = images[:half], labels[:half]
         return super().__call__(images, labels, iteration)
 
     def update_alpha(self, images: Tensor, labels: Tensor) -> None:
         """First order: the weights are taken as they are."""
         alpha = self.mixed.alpha.requires_grad_(True)
-        with forward_precision(self.config):
-            loss = self.loss_of(images, labels)
-        loss = loss + self.search.cost_weight * self.mixed.expected_cost(self.window)
+        loss = self.loss(images, labels) + self.search.cost_weight * self.mixed.expected_cost(self.window)
         (gradient,) = torch.autograd.grad(self.scaler.scale(loss), [alpha])  # none is computed for weights
         gradient = gradient / self.scaler.get_scale()
         if gradient.isfinite().all():  # a half precision overflow costs one step, as it does for weights
@@ -200,9 +200,10 @@ def search_kernels(step: FrozenStep, search: SearchConfig) -> tuple[MixedDecoder
     mixed = MixedDecoder(step.encoder.config, step.organs).to(config.device)
     step.encoder.to(config.device)
 
+    loss = config.loss.build()
+
     def loss_of(images: Tensor, labels: Tensor) -> Tensor:
-        outputs = mixed.forward_supervised(step.features(images))
-        return supervised_loss(outputs, labels, config.dice_over, config.balance)
+        return loss(mixed.forward_supervised(step.features(images)), labels)
 
     count, dataset = config.validation_batches, step.source.dataset
     looked_at = Patches(dataset, split.monitor, step.source.patches, None, config.seed, count)
@@ -214,17 +215,16 @@ def search_kernels(step: FrozenStep, search: SearchConfig) -> tuple[MixedDecoder
 
     asked = replace(search, retrain_share=SearchConfig.retrain_share)  # what comes after decides nothing here
     rows = train(
-        mixed,
-        loss_of,
-        search_batches(step.source, split, config, search),
-        config,
-        step.run / "search",
-        step.signature(config, search=asdict(asked), network=asdict(mixed.network)),
-        validate=validate if count else None,
-        title=f"searching {step.name}",
-        make_update=lambda _, loss, settings: SearchUpdate(
-            mixed, loss, settings, search, step.source.patches.size
-        ),
+        TrainingRun(
+            Objective(loss_of, decoder=mixed),
+            search_batches(step.source, split, config, search),
+            config,
+            step.run / "search",
+            step.signature(config, search=asdict(asked), network=mixed.network.described()),
+            title=f"searching {step.name}",
+            validate=validate if count else None,
+            make_update=partial(SearchUpdate, mixed=mixed, search=search, window=step.source.patches.size),
+        )
     )
     return mixed, rows
 

@@ -1,4 +1,4 @@
-"""learn: one dataset becomes one organ pack, in up to three stages: train, search, prune.
+"""learn_dataset: one dataset becomes one organ pack, in up to three stages: train, search, prune.
 
 The first step trains encoder and decoder together and makes the model. Every later step reads the frozen
 encoder and trains a new decoder on its own dataset alone: no old data is asked for, and no old weight is
@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from safetensors.torch import save
@@ -29,15 +29,13 @@ from continual_segment.body_parts import (
     measure_coverage,
 )
 from continual_segment.body_parts.regressor import FILE as REGRESSOR_FILE
-from continual_segment.data.augment import AugmentConfig
-from continual_segment.data.patches import PatchConfig
 from continual_segment.data.prepared import PreparedDataset
-from continual_segment.errors import DatasetError, ModelError
+from continual_segment.errors import ConfigError, DatasetError, ModelError
 from continual_segment.learning.auxiliary import FILE as HEAD_FILE
-from continual_segment.learning.auxiliary import AuxiliaryConfig, BodyPartQuestion, body_part_question
-from continual_segment.learning.distil import DistilConfig
-from continual_segment.learning.prune import PruneConfig, prune_decoder
-from continual_segment.learning.search import SearchConfig, search_decoder
+from continual_segment.learning.auxiliary import BodyPartQuestion, body_part_question
+from continual_segment.learning.learn_config import LearnConfig, Stage
+from continual_segment.learning.prune import prune_decoder
+from continual_segment.learning.search import search_decoder
 from continual_segment.learning.train_decoder import FrozenStep, PatchSource, train_decoder
 from continual_segment.model import Model, OrganPack
 from continual_segment.model.checks import check_name
@@ -45,7 +43,6 @@ from continual_segment.model.model import encoder_fingerprint
 from continual_segment.networks import (
     Decoder,
     DecoderPlan,
-    GeneralEncoder,
     NetworkConfig,
     paper_count,
     true_count,
@@ -57,58 +54,8 @@ from continual_segment.training.train import Rows
 
 log = logging.getLogger(__name__)
 
-Stage = Literal["train", "search", "prune"]
-STAGES: tuple[Stage, ...] = get_args(Stage)
 
-
-@dataclass(frozen=True)
-class StageConfig:
-    """What a step does."""
-
-    stages: tuple[Stage, ...] = ("train",)
-    """train, then if wanted search (kernels) and prune (projections where they do): in this order."""
-    first_step: float = 1.0
-    """In the first step, lengths of search and prune are multiplied by this: its training, of which they are
-    shares, includes the encoder and may be much longer."""
-
-    def __post_init__(self) -> None:
-        if self.stages != tuple(stage for stage in STAGES if stage in self.stages) or self.stages[:1] != (
-            "train",
-        ):
-            raise ValueError(
-                "stages are train, train,search, train,prune or train,search,prune, "
-                f"not {','.join(map(str, self.stages)) or 'none'}."
-            )
-        if self.first_step <= 0:
-            raise ValueError(f"first_step is above 0, not {self.first_step}.")
-
-
-@dataclass(frozen=True)
-class LearnConfig:
-    """Everything a learning step depends on besides its data."""
-
-    network: NetworkConfig
-    """Sizes of a new encoder; later steps take those of the model."""
-    patches: PatchConfig
-    """Training patches of a new model; later steps take its window."""
-    augment: AugmentConfig
-    first: TrainConfig
-    """Training of encoder and first decoder."""
-    later: TrainConfig
-    """Training of every later decoder."""
-    stage: StageConfig = field(default_factory=StageConfig)
-    search: SearchConfig = field(default_factory=SearchConfig)
-    distil: DistilConfig = field(default_factory=DistilConfig)
-    prune: PruneConfig = field(default_factory=PruneConfig)
-    body_parts: BodyPartConfig = field(default_factory=BodyPartConfig)
-    """The regressor that the first step learns."""
-    auxiliary: AuxiliaryConfig = field(default_factory=AuxiliaryConfig)
-
-    def __post_init__(self) -> None:
-        self.network.check_window(self.patches.size)
-
-
-def learn(
+def learn_dataset(
     dataset: PreparedDataset,
     folder: Path,
     config: LearnConfig,
@@ -119,53 +66,79 @@ def learn(
     """Add one dataset to the model in `folder`, making the model where there is none.
 
     `anomalies` names the diseases in the training scans. Organs without a voxel in the training cases are
-    left out of the pack. A stopped run resumes when the same step is learned again.
+    left out of the pack. Run again to resume an interrupted run.
     """
-    name = name or dataset.name
-    check_name(name)  # before the hours of training, not after
+    step = begin_step(dataset, folder, config, name or dataset.name)
+    covered = measure_coverage(dataset, step.regressor)
+    about = {"licence": licence, "anomalies": tuple(anomalies), "coverage": covered.coverage}
+    torch.manual_seed(step.settings.seed)
+    encoder = step.model.load_encoder() if step.model else config.network.build_encoder()
+    decoder = Decoder(encoder.config, DecoderPlan.nnunet(encoder.config), len(dataset.organs))
+    question = None if step.model else ask_body_parts(dataset, step.regressor, config)
+    rows = train_decoder(
+        encoder, decoder, step.source, step.settings, step.run, f"learning {step.name}", question
+    )
+    frozen = FrozenStep(encoder, step.source, step.settings, step.run, step.name, step.length)
+    for stage, reached, card in run_stages(frozen, decoder, rows, config):
+        card = card | {"body_parts": covered.card}
+        fingerprint = encoder_fingerprint(encoder, dataset.config)
+        pack = OrganPack.of(step.name, dataset.organs, encoder, reached, fingerprint, card=card, **about)
+        if stage != config.stage.stages[-1]:
+            pack.write(step.run / f"{stage}.pack")  # what the next stage starts from, to compare with
+    if step.model:
+        step.model.add(pack)
+    else:
+        heads = first_step_files(step.regressor, question)
+        Model.create(folder, encoder, dataset.config, step.source.patches.size, pack, heads)
+    for checkpoint in step.run.rglob("checkpoint.pt"):  # the pack holds all of it now
+        checkpoint.unlink()
+    return pack
+
+
+@dataclass(frozen=True, eq=False)
+class StepStart:
+    """What a step works with, once it is certain that the dataset can be learned."""
+
+    name: str
+    """Of the pack."""
+    model: Model | None
+    """None in the first step, which makes it."""
+    source: PatchSource
+    settings: TrainConfig
+    run: Path
+    regressor: BodyPartRegressor | None
+    length: float
+    """Search and pruning are so many times as long."""
+
+
+def begin_step(dataset: PreparedDataset, folder: Path, config: LearnConfig, name: str) -> StepStart:
+    """Check what a user can have got wrong before the hours of training; the first step learns body parts."""
+    check_name(name)
     check_splits(dataset)
     dataset = dataset.learnable()
     model = open_for(dataset, folder, name) if folder.exists() else None
     settings = config.later if model else config.first
+    check_loss(settings, model.network if model else config.network)
+    patches = config.patches.of_later_step(model.window) if model else config.patches
     run = run_folder(folder, name)
     regressor = (
         BodyPartRegressor.of_model(model)
         if model
         else learn_regressor(dataset, config.body_parts, settings, run)
     )
-    covered = measure_coverage(dataset, regressor)
-    torch.manual_seed(settings.seed)
-    encoder = model.load_encoder() if model else GeneralEncoder(config.network)
-    decoder = Decoder(encoder.config, DecoderPlan.nnunet(encoder.config), len(dataset.organs))
-    patches = config.patches.of_later_step(model.window) if model else config.patches
     source = PatchSource(dataset, patches, config.augment)
-    question = None if model else ask_body_parts(dataset, regressor, config)
-    rows = train_decoder(encoder, decoder, source, settings, run, title=f"learning {name}", question=question)
-    step = FrozenStep(encoder, source, settings, run, name, 1.0 if model else config.stage.first_step)
-    for stage, reached, card in run_stages(step, decoder, rows, config):
-        pack = OrganPack.of(
-            name,
-            dataset.organs,
-            encoder,
-            reached,
-            encoder_fingerprint(encoder, dataset.config),
-            licence=licence,
-            anomalies=tuple(anomalies),
-            coverage=covered.coverage,
-            card=card | {"body_parts": covered.card},
-        )
-        if stage != config.stage.stages[-1]:
-            pack.write(run / f"{stage}.pack")  # what the next stage starts from, to compare with
-    if model:
-        model.add(pack)
-    else:
-        more = {REGRESSOR_FILE: regressor.to_bytes()} if regressor else {}
-        if question:
-            more[HEAD_FILE] = save(question.head.cpu().state_dict())
-        Model.create(folder, encoder, dataset.config, patches.size, pack, more)
-    for checkpoint in run.rglob("checkpoint.pt"):  # the pack holds all of it now
-        checkpoint.unlink()
-    return pack
+    length = 1.0 if model else config.stage.first_step
+    return StepStart(name, model, source, settings, run, regressor, length)
+
+
+def first_step_files(
+    regressor: BodyPartRegressor | None, question: BodyPartQuestion | None
+) -> dict[str, bytes]:
+    """What a new model holds besides encoder and pack."""
+    found = {REGRESSOR_FILE: regressor.to_bytes()} if regressor else {}
+    if question:
+        found[HEAD_FILE] = save(question.head.cpu().state_dict())
+    return found
 
 
 def learn_regressor(
@@ -233,6 +206,15 @@ def check_splits(dataset: PreparedDataset) -> None:
                 f"{dataset.folder}: no case falls into the {split} split. Learning needs three cases at "
                 "least: add scans to the raw dataset and prepare it again."
             )
+
+
+def check_loss(settings: TrainConfig, network: NetworkConfig) -> None:
+    weights, blocks = settings.loss.deep_supervision, len(network.features) - 1
+    if weights is not None and len(weights) != blocks:
+        raise ConfigError(
+            f"deep_supervision has {len(weights)} weights; a decoder of this network has {blocks} outputs. "
+            "Give one weight for each, finest first, or leave the setting out."
+        )
 
 
 def open_for(dataset: PreparedDataset, folder: Path, name: str) -> Model:

@@ -21,7 +21,7 @@ from continual_segment.data.prepared import PreparedDataset
 from continual_segment.learning.auxiliary import BodyPartQuestion
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
 from continual_segment.networks import Decoder, GeneralEncoder
-from continual_segment.training import TrainConfig, supervised_loss, train
+from continual_segment.training import Objective, TrainConfig, TrainingRun, train
 from continual_segment.training.train import Rows
 from continual_segment.training.validate import patch_dice
 
@@ -55,23 +55,13 @@ def train_decoder(
 ) -> Rows:
     """Train the decoder, and the encoder unless it is frozen; return the rows of the log.
 
-    `start` tells where its weights come from, if not from the seed. The `question` is one more that a
-    learning encoder is asked; its head is trained with it.
+    `start` identifies the decoder's weights, if they do not follow from the seed. The `question` is one more
+    that a learning encoder is asked; its head is trained with it.
     """
-    frozen = not any(parameter.requires_grad for parameter in encoder.parameters())
-    encoder.to(config.device)
-    decoder.to(config.device)
-    encode = torch.compile(encoder) if config.compile else encoder
-    decode = torch.compile(decoder.forward_supervised) if config.compile else decoder.forward_supervised
-
-    def loss_of(images: Tensor, labels: Tensor) -> Tensor:
-        with torch.set_grad_enabled(not frozen):
-            features = encode(images)
-        if not question:
-            return supervised_loss(decode(features), labels, config.dice_over, config.balance)
-        organs, parts = question.split(labels)
-        loss = supervised_loss(decode(features), organs, config.dice_over, config.balance)
-        return loss + question.loss(features, parts)
+    objective = supervised_objective(encoder, decoder, config, question).to(config.device)
+    frozen = encoder.to(config.device) if is_frozen(encoder) else None
+    if question:
+        start["question"] = str(question.weight)
 
     def validate() -> float:
         return patch_dice(
@@ -82,20 +72,44 @@ def train_decoder(
             config.device,
         )
 
-    parts: dict[str, nn.Module] = {"encoder": encoder, "decoder": decoder}
-    if question:
-        parts["body_part_head"] = question.head.to(config.device)
-        start["question"] = str(question.weight)
     return train(
-        decoder if frozen else nn.ModuleDict(parts),
-        loss_of,
-        source.training(config, question.marks) if question else source.training(config),
-        config,
-        run,
-        signature=run_signature(encoder if frozen else None, decoder, source, config, **start),
-        validate=validate if config.validation_batches else None,
-        title=title,
+        TrainingRun(
+            objective,
+            source.training(config, question.marks) if question else source.training(config),
+            config,
+            run,
+            signature=run_signature(frozen, decoder, source, config, **start),
+            title=title,
+            validate=validate if config.validation_batches else None,
+        )
     )
+
+
+def supervised_objective(
+    encoder: GeneralEncoder, decoder: Decoder, config: TrainConfig, question: BodyPartQuestion | None = None
+) -> Objective:
+    """The loss of all outputs of a decoder; a frozen encoder is read and not trained."""
+    frozen, loss = is_frozen(encoder), config.loss.build()
+    encode = torch.compile(encoder) if config.compile else encoder
+    decode = torch.compile(decoder.forward_supervised) if config.compile else decoder.forward_supervised
+
+    def loss_of(images: Tensor, labels: Tensor) -> Tensor:
+        with torch.set_grad_enabled(not frozen):
+            features = encode(images)
+        if not question:
+            return loss(decode(features), labels)
+        organs, parts = question.split(labels)
+        return loss(decode(features), organs) + question.loss(features, parts)
+
+    trained: dict[str, nn.Module] = {} if frozen else {"encoder": encoder}
+    trained["decoder"] = decoder
+    if question:
+        trained["body_part_head"] = question.head
+    return Objective(loss_of, **trained)
+
+
+def is_frozen(encoder: GeneralEncoder) -> bool:
+    return not any(parameter.requires_grad for parameter in encoder.parameters())
 
 
 def run_signature(
@@ -106,7 +120,7 @@ def run_signature(
     **start: str,
 ) -> str:
     """Changes with anything that would change the weights a run ends with."""
-    known = {"network": asdict(decoder.network), "plan": decoder.plan.kernels}
+    known = {"network": decoder.network.described(), "plan": decoder.plan.kernels}
     return signature_of(frozen_encoder, source, config, **known, **start)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from continual_segment.data.patches import read_box
-from continual_segment.data.prepared import PreparedDataset, normalise
+from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.prepared_case import PreparedCase
 from continual_segment.networks import Mask
 from continual_segment.progress import progress_bar
@@ -26,7 +26,7 @@ class CoveringWindows(Dataset):
     """Windows side by side over the validation scans, evenly thinned out to at most `count`."""
 
     def __init__(self, dataset: PreparedDataset, size: tuple[int, int, int], count: int) -> None:
-        self.size, self.window_hu = size, dataset.config.window_hu
+        self.size = size
         cases = [dataset.case(name) for name in dataset.case_names("validation")]
         places = [(case, corner) for case in cases for corner in corners(case.shape, size)]
         kept = np.linspace(0, len(places) - 1, min(count, len(places))).round().astype(int)
@@ -37,9 +37,8 @@ class CoveringWindows(Dataset):
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
         case, corner = self.places[number]
-        hu, labels = read_box(case, corner, self.size)
-        image = torch.from_numpy(normalise(hu, self.window_hu))
-        return image[None, None], torch.from_numpy(labels.astype(np.int64))[None]
+        image, labels = read_box(case, corner, self.size)
+        return torch.from_numpy(image)[None, None], torch.from_numpy(labels.astype(np.int64))[None]
 
 
 def corners(shape: Sequence[int], size: Sequence[int]) -> list[list[int]]:

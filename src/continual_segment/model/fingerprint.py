@@ -49,8 +49,11 @@ def environment() -> str:
 
 def probe_window(encoder: GeneralEncoder) -> Tensor:
     """A made-up window of blobs, the smallest that keeps two voxels a side at the bottom of the network."""
-    shape = tuple(2 * stride for stride in encoder.config.total_stride)
-    coarse = np.random.default_rng(PROBE_SEED).uniform(-1, 1, (1, 1, 4, 4, 4)).astype(np.float32)
+    shape, channels = (
+        tuple(2 * stride for stride in encoder.config.total_stride),
+        encoder.config.input_channels,
+    )
+    coarse = np.random.default_rng(PROBE_SEED).uniform(-1, 1, (1, channels, 4, 4, 4)).astype(np.float32)
     return torch.nn.functional.interpolate(torch.from_numpy(coarse), size=shape, mode="trilinear")
 
 

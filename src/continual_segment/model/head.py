@@ -7,7 +7,7 @@ changes nothing that is there. Where several are installed, tissue is as disease
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,11 @@ from continual_segment.model.checks import (
 )
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
 from continual_segment.model.model import Model
-from continual_segment.model.pack import network_from_json, texts_from_json
+from continual_segment.model.pack import FORMATS, format_of, network_from_json, texts_from_json
 from continual_segment.model.tensor_file import read_tensor_file
 from continual_segment.networks import NetworkConfig
 from continual_segment.networks.heads import ProjectionHead
 
-FORMAT = 1
 SUFFIX = ".head"
 FOLDER = "heads"
 
@@ -69,12 +68,12 @@ class AnomalyHead:
 
     def described(self) -> dict[str, Any]:
         return {
-            "format": FORMAT,
+            "format": format_of(self.network.described()),
             "name": self.name,
             "anomalies": self.anomalies,
             "fingerprint": self.fingerprint,
             "encoder_fingerprint": self.encoder_fingerprint,
-            "network": asdict(self.network),
+            "network": self.network.described(),
             "card": self.card,
         }
 
@@ -84,7 +83,7 @@ class AnomalyHead:
 
     @classmethod
     def read(cls, path: Path) -> AnomalyHead:
-        described, weights = read_tensor_file(path, "head", "anomaly head", FORMAT)
+        described, weights = read_tensor_file(path, "head", "anomaly head", FORMATS)
         with damage_named(path):
             head = cls(
                 described["name"],

@@ -19,7 +19,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -31,15 +31,15 @@ from safetensors.torch import load_file, save
 from continual_segment.data.prepared import PrepareConfig
 from continual_segment.errors import ModelError
 from continual_segment.files.atomic import atomic_path, write_json
+from continual_segment.files.records import as_record
 from continual_segment.model.admission import admit
 from continual_segment.model.checks import check_sha256, damage_named
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
-from continual_segment.model.pack import SUFFIX, OrganPack, network_from_json
+from continual_segment.model.pack import FORMATS, SUFFIX, OrganPack, format_of, network_from_json
 from continual_segment.names import check_file_name, printable
 from continual_segment.networks import GeneralEncoder, NetworkConfig
 from continual_segment.organs import Organ
 
-FORMAT = 1
 DESCRIPTION = "model.json"
 ENCODER = "encoder.safetensors"
 RESTORE = "Restore the model from a copy."
@@ -81,10 +81,11 @@ class Model:
         folder.parent.mkdir(parents=True, exist_ok=True)
         contents = {ENCODER: save(encoder.state_dict()), pack_file(first_pack.name): first_pack.to_bytes()}
         contents |= more or {}
+        network = encoder.config.described()
         described = {
-            "format": FORMAT,
-            "network": asdict(encoder.config),
-            "prepare": asdict(prepare),
+            "format": format_of(network) if prepare.is_window else 2,
+            "network": network,
+            "prepare": prepare.described(),
             "window": window,
             "encoder_fingerprint": encoder_fingerprint(encoder, prepare),
             "files": {name: sha256(content) for name, content in sorted(contents.items())},
@@ -116,10 +117,10 @@ class Model:
             raise ModelError(
                 f"{folder} {what}. `conseg learn DATASET -m NEW_FOLDER` makes a model."
             ) from error
-        if format_ != FORMAT:
+        if format_ not in FORMATS:
+            found, known = printable(str(format_)), " and ".join(map(str, FORMATS))
             raise ModelError(
-                f"{path}: a model of format {printable(str(format_))}; this version reads format {FORMAT}. "
-                "Update continual-segment."
+                f"{path}: a model of format {found}; this version reads {known}. Update continual-segment."
             )
         with damage_named(path, RESTORE):
             return cls._from(folder, described)
@@ -136,7 +137,7 @@ class Model:
         return cls(
             folder=folder,
             network=network,
-            prepare=PrepareConfig(**{key: tuple(value) for key, value in described["prepare"].items()}),
+            prepare=as_record(described["prepare"], PrepareConfig, "prepare", ModelError),
             window=window,
             encoder_fingerprint=described["encoder_fingerprint"],
             files=checked_files(described["files"]),
@@ -154,7 +155,7 @@ class Model:
     def load_encoder(self) -> GeneralEncoder:
         """The frozen encoder, checked against its fingerprint."""
         path = self.folder / ENCODER
-        encoder = GeneralEncoder(self.network)
+        encoder = self.network.build_encoder()
         try:
             encoder.load_state_dict(load_file(path))
         except (OSError, SafetensorError, RuntimeError) as error:
@@ -295,8 +296,8 @@ def encoder_fingerprint(encoder: GeneralEncoder, prepare: PrepareConfig) -> str:
     return fingerprint_data(
         {
             "weights": fingerprint_tensors(encoder.state_dict()),
-            "network": asdict(encoder.config),
-            "prepare": asdict(prepare),
+            "network": encoder.config.described(),
+            "prepare": prepare.described(),
         }
     )
 

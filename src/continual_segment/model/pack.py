@@ -20,6 +20,7 @@ from torch import Tensor
 
 from continual_segment.errors import ModelError
 from continual_segment.files.atomic import atomic_path
+from continual_segment.files.records import as_record
 from continual_segment.model.checks import (
     check_name,
     check_sha256,
@@ -41,7 +42,8 @@ from continual_segment.model.tensor_file import read_tensor_file
 from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder, NetworkConfig
 from continual_segment.organs import Organ, check_organs
 
-FORMAT = 1
+FORMATS = (1, 2)
+"""That can be read; 2 has networks, and models of it intensities, that 1 cannot express."""
 SUFFIX = ".pack"
 PREFIX = "decoder."
 """Of the names of a decoder's weights in the file."""
@@ -139,13 +141,13 @@ class OrganPack:
     def described(self) -> dict[str, Any]:
         """Everything but the tensors, as it stands in the file."""
         return {
-            "format": FORMAT,
+            "format": format_of(self.network.described()),
             "name": self.name,
             "fingerprint": self.fingerprint,
             "encoder_fingerprint": self.encoder_fingerprint,
             "organs": [asdict(organ) for organ in self.organs],
             "plan": self.plan.kernels,
-            "network": asdict(self.network),
+            "network": self.network.described(),
             "coverage": self.coverage,
             "anomalies": self.anomalies,
             "licence": self.licence,
@@ -167,7 +169,7 @@ class OrganPack:
     def read(cls, path: str | Path) -> OrganPack:
         """Read a pack file; its fingerprint is checked against what it holds."""
         path = Path(path)
-        described, tensors = read_tensor_file(path, "pack", "organ pack", FORMAT)
+        described, tensors = read_tensor_file(path, "pack", "organ pack", FORMATS)
         with damage_named(path):
             pack = cls._from(described, tensors)
             check_sha256(described["fingerprint"], "pack's fingerprint")
@@ -207,11 +209,11 @@ def texts_from_json(data: list[str]) -> tuple[str, ...]:
     return tuple(data)
 
 
-def network_from_json(data: dict[str, Any]) -> NetworkConfig:
-    """Lists back to tuples."""
-    return NetworkConfig(
-        features=tuple(data["features"]),
-        kernels=tuple(tuple(kernel) for kernel in data["kernels"]),
-        strides=tuple(tuple(stride) for stride in data["strides"]),
-        convs_per_stage=data["convs_per_stage"],
-    )
+def network_from_json(data: Any) -> NetworkConfig:
+    """The network that a model, pack or head describes."""
+    return as_record(data, NetworkConfig, "network", ModelError)
+
+
+def format_of(network: dict[str, Any]) -> int:
+    """The lowest format that expresses a described network, so that older versions read what they can."""
+    return 1 if "convs_per_stage" in network else 2

@@ -10,6 +10,7 @@ Out: the JSON object, tensors by name
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ DEEPEST_JSON = 32
 
 
 def read_tensor_file(
-    path: Path, key: str, what: str, format_: int
+    path: Path, key: str, what: str, formats: Sequence[int]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The JSON object under `key` in the header, and all tensors; `what` names the kind of file in errors."""
     try:
@@ -42,11 +43,10 @@ def read_tensor_file(
         raise ModelError(
             f"{path}: this is no {what}, or a damaged one ({printable(str(error))}). Get it again."
         ) from error
-    if described.get("format") != format_:
-        found = printable(str(described.get("format")))
+    if described.get("format") not in formats:
+        found, known = printable(str(described.get("format"))), " and ".join(map(str, formats))
         raise ModelError(
-            f"{path}: a {key} of format {found}; this version reads format {format_}. "
-            "Update continual-segment."
+            f"{path}: a {key} of format {found}; this version reads {known}. Update continual-segment."
         )
     return described, tensors
 

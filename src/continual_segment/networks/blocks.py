@@ -1,6 +1,6 @@
-"""The one building block of encoder and decoders: convolution, instance norm, leaky ReLU.
+"""The building block of encoders and decoders: convolution, instance norm, leaky ReLU.
 
-Module names are those of nnU-Net v2's PlainConvUNet, so its checkpoints load without renaming layers.
+Module names are those of nnU-Net v2's networks, so its checkpoints load without renaming layers.
 """
 
 from __future__ import annotations
@@ -9,21 +9,29 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from continual_segment.networks.layers import ChannelNorm, JoinedConv
+from continual_segment.networks.layers import FastInstanceNorm, SplitInputConv
 
 Kernel = tuple[int, int, int]  # (z, y, x)
 
 
 class ConvBlock(nn.Module):
-    """Convolution, instance norm with scale and shift, leaky ReLU."""
+    """Convolution, instance norm with scale and shift, leaky ReLU unless `activated` is False."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: Kernel, stride: Kernel = (1, 1, 1)) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: Kernel,
+        stride: Kernel = (1, 1, 1),
+        bias: bool = True,
+        activated: bool = True,
+    ) -> None:
         super().__init__()
         z, y, x = kernel
         padding = (z // 2, y // 2, x // 2)
-        self.conv = JoinedConv(inputs, outputs, kernel, stride, padding)
-        self.norm = ChannelNorm(outputs, affine=True)
-        self.nonlin = nn.LeakyReLU(0.01, inplace=True)
+        self.conv = SplitInputConv(inputs, outputs, kernel, stride, padding, bias=bias)
+        self.norm = FastInstanceNorm(outputs, affine=True)
+        self.nonlin = nn.LeakyReLU(0.01, inplace=True) if activated else nn.Identity()
 
     def forward(self, *parts: Tensor) -> Tensor:
         return self.nonlin(self.norm(self.conv(*parts)))
@@ -42,7 +50,7 @@ class ConvStack(nn.Module):
         )
 
     def forward(self, *parts: Tensor) -> Tensor:
-        """`parts` lie side by side, as channels of one input."""
+        """`parts` are the channels of one input, side by side."""
         first, *others = self.convs
         x = first(*parts)
         for conv in others:
@@ -50,10 +58,10 @@ class ConvStack(nn.Module):
         return x
 
     @property
-    def last_norm(self) -> nn.Module:
+    def last_activation(self) -> nn.Module:
         last = self.convs[-1]
         assert isinstance(last, ConvBlock)
-        return last.norm
+        return last.nonlin
 
 
 def initialise(module: nn.Module) -> None:

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from continual_segment.networks.blocks import ConvStack, Kernel, initialise
 from continual_segment.networks.decoder_plan import DecoderPlan
-from continual_segment.networks.general_encoder import NetworkConfig
-from continual_segment.networks.layers import Enlarge
+from continual_segment.networks.encoder import NetworkConfig
+from continual_segment.networks.layers import FastTransposedConv
 
 
 class BlockDecoder(nn.Module):
@@ -26,7 +26,8 @@ class BlockDecoder(nn.Module):
         pairs = list(pairwise(network.features[::-1]))  # deepest first, as the blocks
         strides = network.strides[:0:-1]
         self.transpconvs = nn.ModuleList(
-            Enlarge(deep, width, stride) for (deep, width), stride in zip(pairs, strides, strict=True)
+            FastTransposedConv(deep, width, stride)
+            for (deep, width), stride in zip(pairs, strides, strict=True)
         )
         self.stages = nn.ModuleList(make_block(number) for number in range(len(pairs)))
         self.seg_layers = nn.ModuleList(nn.Conv3d(width, organs + 1, 1) for _, width in pairs)
@@ -69,8 +70,13 @@ class Decoder(BlockDecoder):
         super().__init__(network, organs, lambda number: conv_block(network, number, kernels[number]))
         self.plan = plan
 
+    @property
+    def last_activations(self) -> list[nn.Module]:
+        """Of every block, deepest first."""
+        return [stage.last_activation for stage in self.stages]  # type: ignore[misc]
+
 
 def conv_block(network: NetworkConfig, number: int, kernels: tuple[Kernel, ...]) -> ConvStack:
     """The convolutions of one decoder block; `kernels` is what one of its steps is made of."""
     width = network.features[-2 - number]
-    return ConvStack(2 * width, width, kernels * network.convs_per_stage)
+    return ConvStack(2 * width, width, kernels * network.decoder_depths[number])

@@ -17,7 +17,7 @@ from typing import Literal, get_args
 from torch import nn
 
 from continual_segment.networks.blocks import Kernel
-from continual_segment.networks.general_encoder import NetworkConfig
+from continual_segment.networks.encoder import NetworkConfig
 
 KernelName = Literal["projection", "2d", "p3d", "3d", "nnunet"]
 
@@ -57,12 +57,12 @@ class DecoderPlan:
 
 
 def paper_count(plan: DecoderPlan, network: NetworkConfig) -> int:
-    """Convolution weights of the blocks, counted as in the paper: (2f -> f) and (f -> f) per block."""
-    features = network.features[-2::-1]
-    stages = network.kernels[-2::-1]
+    """Convolution weights of the blocks, counted as in the paper: (2f -> f), then (f -> f) per block."""
+    features, stages = network.features[-2::-1], network.kernels[-2::-1]
+    blocks = zip(plan.kernels, features, stages, network.decoder_depths, strict=True)
     return sum(
-        3 * width**2 * (prod(stage) if name == "nnunet" else PAPER_WEIGHTS[name])
-        for name, width, stage in zip(plan.kernels, features, stages, strict=True)
+        (1 + convs) * width**2 * (prod(stage) if name == "nnunet" else PAPER_WEIGHTS[name])
+        for name, width, stage, convs in blocks
     )
 
 
@@ -94,7 +94,7 @@ def block_multiply_adds(
 ) -> int:
     """The same of the convolutions in one block; `kernels` is what one of its steps is made of."""
     width = network.features[-2 - number]
-    sizes = [prod(kernel) for kernel in kernels] * network.convs_per_stage
+    sizes = [prod(kernel) for kernel in kernels] * network.decoder_depths[number]
     return (sum(sizes) + sizes[0]) * width**2 * block_voxels(network, window)[number]  # the first reads 2f
 
 

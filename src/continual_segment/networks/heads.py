@@ -17,7 +17,7 @@ from torch.nn import functional
 from continual_segment.networks.blocks import initialise
 from continual_segment.networks.decoder import Decoder
 from continual_segment.networks.decoder_plan import DecoderPlan, true_count
-from continual_segment.networks.general_encoder import NetworkConfig
+from continual_segment.networks.encoder import NetworkConfig
 
 LARGEST_SHARE = 0.04
 """Of the parameters of nnU-Net's decoder for the same encoder and classes."""

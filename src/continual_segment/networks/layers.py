@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-class JoinedConv(nn.Conv3d):
+class SplitInputConv(nn.Conv3d):
     """A convolution of one tensor, or of several side by side as channels of one.
 
     Where only some of them need a gradient, as a decoder's features beside those of a frozen encoder, each is
@@ -32,14 +32,14 @@ class JoinedConv(nn.Conv3d):
         return reduce(torch.add, convolved)
 
 
-class ChannelNorm(nn.InstanceNorm3d):
+class FastInstanceNorm(nn.InstanceNorm3d):
     """Instance norm as a group norm of single channels, which PyTorch computes faster."""
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.group_norm(x, self.num_features, self.weight, self.bias, self.eps)
 
 
-class Enlarge(nn.ConvTranspose3d):
+class FastTransposedConv(nn.ConvTranspose3d):
     """A transposed convolution whose kernel is as large as its stride: every voxel becomes a block of voxels.
 
     That is one matrix product and a change of order, several times faster than PyTorch's on a CPU.

@@ -19,7 +19,7 @@ from continual_segment.networks.decoder_plan import (
     block_multiply_adds,
     multiply_adds,
 )
-from continual_segment.networks.general_encoder import NetworkConfig
+from continual_segment.networks.encoder import NetworkConfig
 
 CHOICES: tuple[KernelName, ...] = ("projection", "2d", "p3d", "3d")  # fewer parameters first
 

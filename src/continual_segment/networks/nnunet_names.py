@@ -1,7 +1,7 @@
 """Split a stock nnU-Net v2 checkpoint into a general encoder and a first decoder.
 
-PlainConvUNet keeps the encoder a second time inside its decoder, and every layer a second time in
-`all_modules`; both are dropped. All other names are ours already.
+PlainConvUNet and ResidualEncoderUNet keep the encoder a second time inside their decoder, and every layer a
+second time in `all_modules`; both are dropped. All other names are ours already.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ State = dict[str, Tensor]
 
 
 def split_nnunet_state(network_weights: Mapping[str, Tensor]) -> tuple[State, State]:
-    """The state dicts of GeneralEncoder and Decoder inside a PlainConvUNet state dict."""
+    """The state dicts of GeneralEncoder and Decoder inside the state dict of either network."""
     kept = {name: tensor for name, tensor in network_weights.items() if ".all_modules." not in name}
     return _below("encoder.", kept), {
         name: tensor for name, tensor in _below("decoder.", kept).items() if not name.startswith("encoder.")

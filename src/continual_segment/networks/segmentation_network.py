@@ -8,9 +8,8 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from continual_segment.networks.blocks import ConvStack
 from continual_segment.networks.decoder import Decoder
-from continual_segment.networks.general_encoder import GeneralEncoder
+from continual_segment.networks.encoder import GeneralEncoder
 
 
 class SegmentationNetwork(nn.Module):
@@ -34,17 +33,17 @@ class SegmentationNetwork(nn.Module):
 
 @contextmanager
 def tapped(network: SegmentationNetwork) -> Iterator[list[Tensor]]:
-    """Within it, a pass leaves here what comes out of the last norm of every encoder stage and decoder block.
+    """Collects the features before the last activation of every encoder stage and decoder block in a pass.
 
-    Encoder stages come first, both from their first layer on; the activation has not been applied yet.
+    Encoder stages come first, finest first, then decoder blocks, deepest first.
     """
     caught: list[Tensor] = []
 
-    def catch(module: nn.Module, inputs: object, output: Tensor) -> None:
-        caught.append(output.clone())  # the activation works in place
+    def catch(module: nn.Module, inputs: tuple[Tensor]) -> None:
+        caught.append(inputs[0].clone())  # the activation works in place
 
-    stacks = [module for module in network.modules() if isinstance(module, ConvStack)]
-    hooks = [stack.last_norm.register_forward_hook(catch) for stack in stacks]
+    activations = (*network.encoder.last_activations, *network.decoder.last_activations)
+    hooks = [activation.register_forward_pre_hook(catch) for activation in activations]
     try:
         yield caught
     finally:

@@ -10,19 +10,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from continual_segment.networks.layers import JoinedConv
+from continual_segment.networks.layers import SplitInputConv
 
 
-class TwoBranchConv(JoinedConv):
-    """Its own weights are the new branch; the old one lies in buffers, where no optimiser finds it.
+class TwoBranchConv(SplitInputConv):
+    """Its own weights are the new branch; the old branch is stored in buffers, which no optimiser changes.
 
     While it trains, each output channel takes the old branch, the new one or their mean, a third of the time
     each; else the mean. What is drawn follows from the seed and the number of the pass, which is part of the
-    state, so that a stopped run goes on with the same draws.
+    state, so that a resumed run continues with the same draws.
     """
 
     old_weight: Tensor
-    old_bias: Tensor
+    old_bias: Tensor | None
     passes: Tensor
 
     def __init__(self, conv: nn.Conv3d, seed: int = 0) -> None:
@@ -32,21 +32,20 @@ class TwoBranchConv(JoinedConv):
             conv.kernel_size,  # type: ignore[arg-type]
             conv.stride,  # type: ignore[arg-type]
             conv.padding,  # type: ignore[arg-type]
-            bias=True,
+            bias=conv.bias is not None,
         )
-        assert conv.bias is not None
         self.seed = seed
         self.register_buffer("old_weight", conv.weight.detach().clone())
-        self.register_buffer("old_bias", conv.bias.detach().clone())
+        self.register_buffer("old_bias", None if conv.bias is None else conv.bias.detach().clone())
         self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
         self.load_new(conv.weight, conv.bias)
 
     @torch.no_grad()
-    def load_new(self, weight: Tensor, bias: Tensor) -> None:
+    def load_new(self, weight: Tensor, bias: Tensor | None) -> None:
         """Let the new branch start from these weights."""
-        assert self.bias is not None
         self.weight.copy_(weight)
-        self.bias.copy_(bias)
+        if self.bias is not None and bias is not None:
+            self.bias.copy_(bias)
 
     def forward(self, *parts: Tensor) -> Tensor:
         joined = torch.cat(parts, dim=1)
@@ -62,28 +61,28 @@ class TwoBranchConv(JoinedConv):
         shares = torch.where(drawn < 0.33, 1.0, torch.where(drawn < 0.66, 0.0, 0.5))
         return shares.to(self.weight.device)
 
-    def mixed(self, shares: Tensor) -> tuple[Tensor, Tensor]:
+    def mixed(self, shares: Tensor) -> tuple[Tensor, Tensor | None]:
         """Weight and bias of the one convolution that both branches amount to."""
-        assert self.bias is not None
         share = shares.to(self.weight.dtype)
         per_channel = share.reshape(-1, 1, 1, 1, 1)
-        return (
-            per_channel * self.old_weight + (1 - per_channel) * self.weight,
-            share * self.old_bias + (1 - share) * self.bias,
-        )
+        weight = per_channel * self.old_weight + (1 - per_channel) * self.weight
+        if self.bias is None or self.old_bias is None:
+            return weight, None
+        return weight, share * self.old_bias + (1 - share) * self.bias
 
     @torch.no_grad()
-    def merged(self) -> JoinedConv:
+    def merged(self) -> SplitInputConv:
         """The plain convolution that answers as this one does in evaluation."""
-        conv = JoinedConv(
+        conv = SplitInputConv(
             self.in_channels,
             self.out_channels,
             self.kernel_size,  # type: ignore[arg-type]
             self.stride,  # type: ignore[arg-type]
             self.padding,  # type: ignore[arg-type]
+            bias=self.bias is not None,
         )
         weight, bias = self.mixed(torch.full((self.out_channels,), 0.5, device=self.weight.device))
         conv.weight.copy_(weight)
-        assert conv.bias is not None
-        conv.bias.copy_(bias)
+        if conv.bias is not None and bias is not None:
+            conv.bias.copy_(bias)
         return conv

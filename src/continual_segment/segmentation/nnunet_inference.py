@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from continual_segment.data.nnunet_resample import nearest_voxels
-from continual_segment.segmentation.scan_grid import Axis
+from continual_segment.segmentation.sampling import Axis
 
 LARGEST_WEIGHT = 10.0
 """Scales the weights so that few of them are too small for float16."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from continual_segment.data.prepared import normalise
+from continual_segment.data.intensity import FittedIntensity, Intensity
 from continual_segment.volume import Volume
 
 AIR_HU = -950.0
@@ -23,6 +23,8 @@ SLICES_AT_ONCE = 32
 Box = tuple[slice, slice]
 """Lines and columns (y, x) of every slice."""
 WHOLE = slice(None), slice(None)
+NORMALISED = Intensity.window(-1.0, 1.0).fitted()
+"""Of a scan that is normalised already."""
 
 
 class Rows:
@@ -32,14 +34,11 @@ class Rows:
         self,
         volume: Volume,
         window: tuple[int, int, int],
-        window_hu: tuple[float, float] = (-1.0, 1.0),
+        intensity: FittedIntensity = NORMALISED,
         box: Box = WHOLE,
     ) -> None:
-        """`volume` holds Hounsfield units; with the `window_hu` that stands here, already normalised ones.
-
-        Of every slice the `box` alone is the scan.
-        """
-        self.volume, self.window, self.window_hu, self.box = volume, window, window_hu, box
+        """`volume` holds Hounsfield units; of every slice the `box` alone is the scan."""
+        self.volume, self.window, self.intensity, self.box = volume, window, intensity, box
         depth, *plane = volume.grid.shape
         inside = [len(range(*part.indices(length))) for part, length in zip(box, plane, strict=True)]
         self.own_shape = depth, *inside
@@ -61,12 +60,12 @@ class Rows:
     def __getitem__(self, slices: slice) -> np.ndarray:
         """Some padded slices, normalised: float32."""
         own = self.own(slices)
-        inside = normalise(self._own_voxels(own), self.window_hu)
+        inside = self.intensity.normalise(self._own_voxels(own))
         if not any(map(sum, self._widths)):
             return inside
         first = self.inner[0].start
         depth = (own.start + first - slices.start, slices.stop - own.stop - first)
-        return np.pad(inside, [depth, *self._widths[1:]], constant_values=-1.0)  # air, normalised
+        return np.pad(inside, [depth, *self._widths[1:]], constant_values=self.intensity.padding_value)
 
     def air(self, slices: slice, places: Sequence[tuple[slice, slice, slice]]) -> list[bool]:
         """Which windows of a row lie at the side of the scan and hold nothing but air.

@@ -243,7 +243,7 @@ class Segmenter:
         if prepared is not scan:
             prepared = PackedVolume.compress(prepared)
         box = body_box(prepared, self.window)
-        rows = Rows(prepared, self.window, self.prepare.window_hu, box)
+        rows = Rows(prepared, self.window, self.prepare.intensity.fitted(prepared), box)
         known = (known_on(known, scan.grid, prepared.grid) if known else self._look(prepared)).inside(box)
         samplings = [Sampling.of(scan, prepared.grid.shape, grid) for grid in request.grids]
         found = [

@@ -8,7 +8,9 @@ gradient come from one volume of probabilities: with many organs such volumes ar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeVar
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -17,7 +19,68 @@ from torch.nn import functional
 
 DiceClasses = Literal["all", "present"]
 Output = TypeVar("Output")
+Loss = Callable[[Sequence[Tensor], Tensor], Tensor]
+"""Logits of a network, finest first, each (batch, class, z, y, x), and labels (batch, z, y, x) in; what is
+minimised out."""
 SMOOTH = 1e-5  # keeps Dice of a class that is absent and not predicted away from 0 / 0
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """nnU-Net's loss, cross-entropy plus soft Dice, and its settings."""
+
+    dice_over: DiceClasses = "all"
+    """Classes in the Dice of a patch: all of the dataset, as in nnU-Net, or those present in it."""
+    balance: float = 0.0
+    """How much more the voxels of small organs count in the cross-entropy: 0 like any, as in nnU-Net; 1 until
+    all organs of a patch count alike."""
+    deep_supervision: tuple[float, ...] | None = None
+    """Weight of every output of a decoder, finest first. Left out, as in nnU-Net: each coarser one counts
+    half the one before, and the coarsest, in whose labels small organs have vanished, nothing."""
+
+    def __post_init__(self) -> None:
+        if self.dice_over not in get_args(DiceClasses):
+            raise ValueError(
+                f"dice_over is one of {', '.join(get_args(DiceClasses))}, not {self.dice_over!r}."
+            )
+        if not 0 <= self.balance <= 1:
+            raise ValueError(f"balance is between 0 and 1, not {self.balance}.")
+        weights = self.deep_supervision
+        if weights is not None and (not weights or min(weights) < 0 or weights[0] <= 0):
+            raise ValueError(f"deep_supervision has weights of 0 or more, the first above 0, not {weights}.")
+
+    def build(self) -> Loss:
+        """The loss as a function of outputs and labels."""
+        return partial(
+            supervised_loss,
+            dice_over=self.dice_over,
+            balance=self.balance,
+            deep_supervision=self.deep_supervision,
+        )
+
+    def described(self) -> dict[str, Any]:
+        """For training cards and the signature of a run."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CustomLoss(LossConfig):
+    """A function of the user's own in place of nnU-Net's loss."""
+
+    function: Loss
+
+    def build(self) -> Loss:
+        return self.function
+
+    def described(self) -> dict[str, Any]:
+        """Its name: a run cannot tell another function of the same name."""
+        named = self.function if hasattr(self.function, "__qualname__") else type(self.function)
+        return {"function": f"{named.__module__}.{named.__qualname__}"}
+
+
+def as_loss_config(loss: LossConfig | Loss) -> LossConfig:
+    """Settings as they are; a function as settings."""
+    return loss if isinstance(loss, LossConfig) else CustomLoss(function=loss)
 
 
 def dice_and_cross_entropy(
@@ -108,26 +171,38 @@ def _gradient(
 
 
 def supervised_loss(
-    outputs: Sequence[Tensor], labels: Tensor, dice_over: DiceClasses = "all", balance: float = 0.0
+    outputs: Sequence[Tensor],
+    labels: Tensor,
+    dice_over: DiceClasses = "all",
+    balance: float = 0.0,
+    deep_supervision: Sequence[float] | None = None,
 ) -> Tensor:
     """The segmentation loss of all of a decoder's outputs, finest first."""
-    return over_outputs(
-        outputs,
-        lambda output: dice_and_cross_entropy(
-            output, shrink_labels(labels, output.shape[2:]), dice_over, balance
-        ),
-    )
+
+    def loss_of(output: Tensor) -> Tensor:
+        return dice_and_cross_entropy(output, shrink_labels(labels, output.shape[2:]), dice_over, balance)
+
+    return over_outputs(outputs, loss_of, deep_supervision)
 
 
-def over_outputs(outputs: Sequence[Output], loss_of: Callable[[Output], Tensor]) -> Tensor:
-    """A loss of each of a decoder's outputs, finest first; each coarser one counts half the one before.
-
-    The coarsest is left out, as in nnU-Net: small organs have vanished from its labels.
-    """
-    used = outputs[:-1] if len(outputs) > 1 else outputs
-    weights = [0.5**level for level in range(len(used))]
-    losses = [weight * loss_of(output) for weight, output in zip(weights, used, strict=True)]
+def over_outputs(
+    outputs: Sequence[Output],
+    loss_of: Callable[[Output], Tensor],
+    deep_supervision: Sequence[float] | None = None,
+) -> Tensor:
+    """Weighted mean of a loss over a decoder's outputs, finest first; see LossConfig.deep_supervision."""
+    weights = deep_supervision or nnunet_weights(len(outputs))
+    if len(outputs) == 1:
+        weights = [1.0]  # a head has one output, and all supervision is there
+    pairs = zip(weights, outputs, strict=True)
+    losses = [weight * loss_of(output) for weight, output in pairs if weight]
     return torch.stack(losses).sum() / sum(weights)
+
+
+def nnunet_weights(outputs: int) -> list[float]:
+    """Of so many outputs: 1, 1/2, 1/4, ..., and 0 for the coarsest, unless it is the only one."""
+    used = max(1, outputs - 1)
+    return [0.5**level for level in range(used)] + [0.0] * (outputs - used)
 
 
 def precise(logits: Tensor) -> Tensor:

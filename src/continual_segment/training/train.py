@@ -1,8 +1,8 @@
 """The one training loop.
 
-Every method hands it a module to optimise, a loss of one batch and numbered batches. Batch i is a pure
-function of the seed and i, so a run that goes on from a checkpoint sees what an unstopped one would have
-seen, and on a CPU ends with the same weights to the bit.
+Every method describes its run: an objective, numbered batches, settings. Batch i is a pure function of the
+seed and i, so a run that resumes from a checkpoint reads the batches of an uninterrupted one, and on a CPU
+ends with the same weights bit by bit.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -25,126 +23,132 @@ from continual_segment.progress import progress_bar
 from continual_segment.training.checkpoint import load_checkpoint, save_checkpoint
 from continual_segment.training.history import write_history
 from continual_segment.training.interrupt import StopRequest
-from continual_segment.training.loss import DiceClasses
-from continual_segment.training.muon import Muon
+from continual_segment.training.train_config import TrainConfig
+from continual_segment.training.update import Update
 
 log = logging.getLogger(__name__)
 
-Optimiser = Literal["sgd", "adamw", "muon"]
-Precision = Literal["float32", "bfloat16", "float16"]
-LossOfBatch = Callable[[Tensor, Tensor], Tensor]
+Batches = Dataset[tuple[Tensor, Tensor]]
 Rows = list[dict[str, float]]
 
 
-@dataclass(frozen=True)
-class TrainConfig:
-    """How long and how fast one network learns."""
+def never(rows: Rows) -> bool:
+    """Train all iterations."""
+    return False
 
-    iterations: int
-    """Updates in all."""
-    report_every: int = 250
-    """Iterations between two reports, validations and checkpoints: nnU-Net's epoch."""
-    optimiser: Optimiser = "sgd"
-    """sgd: Nesterov momentum 0.99, as in the paper; adamw and still more muon learn faster in few updates."""
-    learning_rate: float = 0.01
-    """At the first iteration; it falls as (1 - share done) ** 0.9."""
-    weight_decay: float = 3e-5
-    """Of all weights; as in nnU-Net."""
-    dice_over: DiceClasses = "all"
-    """Classes in the Dice of a patch: all of the dataset, as in nnU-Net, or those present in it."""
-    balance: float = 0.0
-    """How much more the voxels of small organs count in the cross-entropy: 0 like any, as in nnU-Net; 1 until
-    all organs of a patch count alike."""
-    gradient_norm: float = 12.0
-    """Gradients longer than this are shortened to it."""
-    validation_batches: int = 8
-    """Batches of the validation split behind each Dice in the log; 0 leaves validation out."""
-    seed: int = 0
-    """Initial weights and every patch follow from it."""
-    device: str = "cpu"
-    """cpu, cuda, cuda:1, mps, ..."""
-    precision: Precision = "float32"
-    """Of the forward pass; weights stay float32."""
-    compile: bool = False
-    """Run the networks through torch.compile."""
-    workers: int = 0
-    """Processes that cut and augment patches; 0 does it in the loop."""
 
-    def __post_init__(self) -> None:
-        if self.iterations < 1 or self.report_every < 1:
-            raise ValueError("iterations and report_every are at least 1.")
-        if self.learning_rate <= 0:
-            raise ValueError(f"learning_rate is above 0, not {self.learning_rate}.")
-        if not 0 <= self.balance <= 1:
-            raise ValueError(f"balance lies between 0 and 1, not {self.balance}.")
-        if min(self.seed, self.workers, self.validation_batches) < 0:
-            raise ValueError("seed, workers and validation_batches are at least 0.")
-        for name, kind in (("optimiser", Optimiser), ("precision", Precision), ("dice_over", DiceClasses)):
-            if (value := getattr(self, name)) not in get_args(kind):
-                raise ValueError(f"{name} is one of {', '.join(get_args(kind))}, not {value!r}.")
+@dataclass(frozen=True, eq=False)
+class TrainingRun:
+    """What the loop trains, on what, how, and where it keeps its state."""
+
+    objective: nn.Module
+    """Images and labels in, loss out; its parameters that require a gradient are trained."""
+    batches: Batches
+    """Item i is the whole batch of iteration i."""
+    config: TrainConfig
+    folder: Path
+    """For checkpoint, log and curves."""
+    signature: str
+    """Of all that decides the weights; a checkpoint with another signature is refused."""
+    title: str = "training"
+    """Of the progress bar."""
+    validate: Callable[[], float] | None = None
+    """Called at every report."""
+    measure: str = "validation_dice"
+    """Column of the log for what `validate` returns."""
+    make_update: Callable[[nn.Module, TrainConfig], Update] = Update
+    enough: Callable[[Rows], bool] = never
+    """Asked at every report; the run ends early where it returns True."""
+
+
+def train(run: TrainingRun) -> Rows:
+    """Optimise the objective's parameters; return one row per report.
+
+    Resumes from `run.folder`/checkpoint.pt where there is one. Ctrl-C writes a checkpoint before it stops.
+    """
+    state = RunState(run)
+    if run.enough(state.rows):
+        return state.rows
+    total = run.config.iterations
+    bar = progress_bar(total=total, initial=state.done, desc=run.title, unit="it", dynamic_ncols=True)
+    with StopRequest() as stop, bar:
+        for images, labels in numbered_batches(run.batches, state.done, run.config):
+            state.update_on(images, labels)
+            bar.update()
+            reporting = state.done % run.config.report_every == 0 or state.done == total
+            if reporting:
+                bar.set_postfix_str(in_short(state.report(), run.measure))
+            if reporting or stop.asked:
+                state.save()
+            if reporting and run.enough(state.rows):
+                break
+            if stop.asked and state.done < total:
+                raise KeyboardInterrupt(
+                    f"stopped after iteration {state.done}; run the same command again to resume"
+                )
+    return state.rows
+
+
+class RunState:
+    """Where a run is: its update, iterations done, rows and time, as in its checkpoint."""
+
+    def __init__(self, run: TrainingRun) -> None:
+        self.run, self.checkpoint = run, run.folder / "checkpoint.pt"
+        run.folder.mkdir(parents=True, exist_ok=True)
+        self.update = run.make_update(run.objective, run.config)
+        self.done, self.rows, self.losses = 0, Rows(), list[float]()
+        spent = self._resume()
+        self.started = time.monotonic() - spent
+
+    def _resume(self) -> float:
+        """Take over a checkpoint, if there is one; return the seconds spent before it."""
+        state = load_checkpoint(self.checkpoint, self.run.signature)
+        if state is None:
+            return 0.0
+        self.update.load_state_dict(state["update"])
+        self.done, self.rows = state["iteration"], state["rows"]
+        if self.done < self.run.config.iterations:
+            log.info(
+                "%s resumes after iteration %d of %d", self.run.title, self.done, self.run.config.iterations
+            )
+        return state["seconds"]
 
     @property
-    def settings(self) -> dict[str, object]:
-        """What decides the weights; the signature of a run and the training card keep it."""
-        return asdict(self) | {"device": torch.device(self.device).type, "workers": None}
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
 
+    def update_on(self, images: Tensor, labels: Tensor) -> None:
+        """The next iteration."""
+        self.losses.append(self.update(images, labels, iteration=self.done))
+        self.done += 1
 
-def train(
-    module: nn.Module,
-    loss_of: LossOfBatch,
-    batches: Dataset[tuple[Tensor, Tensor]],
-    config: TrainConfig,
-    folder: Path,
-    signature: str,
-    validate: Callable[[], float] | None = None,
-    title: str = "training",
-    measure: str = "validation_dice",
-    make_update: Callable[[nn.Module, LossOfBatch, TrainConfig], Update] | None = None,
-    enough: Callable[[Rows], bool] = lambda rows: False,
-) -> Rows:
-    """Optimise the module's parameters; return one row per report.
+    def report(self) -> dict[str, float]:
+        """A new row of the log."""
+        refuse_divergence(self.losses[-1], self.done, self.run.folder)
+        row = {
+            "iteration": self.done,
+            "loss": sum(self.losses) / len(self.losses),
+            self.run.measure: self.run.validate() if self.run.validate else float("nan"),
+            "learning_rate": self.run.config.learning_rate_at(self.done - 1),
+            "seconds": round(self.seconds, 1),
+        }
+        self.rows.append(row)
+        self.losses = []
+        write_history(self.run.folder, self.rows)
+        return row
 
-    Goes on from `folder`/checkpoint.pt where there is one. Ctrl-C writes a checkpoint before it stops.
-    `measure` names the column of what `validate` gives. The run ends early where the rows are `enough`.
-    """
-    checkpoint = folder / "checkpoint.pt"
-    folder.mkdir(parents=True, exist_ok=True)
-    update = (make_update or Update)(module, loss_of, config)
-    done, rows, spent = 0, Rows(), 0.0
-    if state := load_checkpoint(checkpoint, signature):
-        update.load_state_dict(state["update"])
-        done, rows, spent = state["iteration"], state["rows"], state["seconds"]
-        if enough(rows):
-            return rows
-        if done < config.iterations:
-            log.info("%s goes on after iteration %d of %d", title, done, config.iterations)
-    losses: list[float] = []
-    started = time.monotonic() - spent
-    bar = progress_bar(total=config.iterations, initial=done, desc=title, unit="it", dynamic_ncols=True)
-    with StopRequest() as stop, bar:
-        for images, labels in numbered_batches(batches, done, config):
-            losses.append(update(images, labels, iteration=done))
-            done += 1
-            bar.update()
-            reporting = done % config.report_every == 0 or done == config.iterations
-            if reporting:
-                refuse_divergence(losses[-1], done, checkpoint)
-                row = report(done, losses, validate, measure, config, started)
-                rows.append(row)
-                bar.set_postfix_str(in_short(row, measure))
-                losses = []
-                write_history(folder, rows)
-            if reporting or stop.asked:
-                state = {"signature": signature, "iteration": done, "rows": rows}
-                state |= {"seconds": time.monotonic() - started, "update": update.state_dict()}
-                save_checkpoint(checkpoint, state)
-            if reporting and enough(rows):
-                break
-            if stop.asked and done < config.iterations:
-                raise KeyboardInterrupt(
-                    f"stopped after iteration {done}; the same command goes on from there"
-                )
-    return rows
+    def save(self) -> None:
+        """Replace the checkpoint."""
+        save_checkpoint(
+            self.checkpoint,
+            {
+                "signature": self.run.signature,
+                "iteration": self.done,
+                "rows": self.rows,
+                "seconds": self.seconds,
+                "update": self.update.state_dict(),
+            },
+        )
 
 
 def in_short(row: dict[str, float], measure: str) -> str:
@@ -153,69 +157,16 @@ def in_short(row: dict[str, float], measure: str) -> str:
     return ", ".join(f"{name}={value:.3f}" for name, value in seen.items() if math.isfinite(value))
 
 
-def refuse_divergence(loss: float, iteration: int, checkpoint: Path) -> None:
-    """A pack of weights that are no numbers must never come to be; the checkpoint before stays as it is."""
+def refuse_divergence(loss: float, iteration: int, folder: Path) -> None:
+    """Raise where weights are no numbers any more, before they replace the checkpoint."""
     if not math.isfinite(loss):
         raise ContinualSegmentError(
-            f"{checkpoint.parent}: the loss is {loss} after {iteration} iterations: it has diverged. "
+            f"{folder}: the loss is {loss} after {iteration} iterations: it has diverged. "
             "Delete the folder and start anew with a lower learning_rate, or in float32."
         )
 
 
-class Update:
-    """One optimiser step on one batch."""
-
-    def __init__(self, module: nn.Module, loss_of: LossOfBatch, config: TrainConfig) -> None:
-        self.module, self.loss_of, self.config = module, loss_of, config
-        self.optimiser = make_optimiser(module, config)
-        self.device = torch.device(config.device)
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "float16")
-
-    def __call__(self, images: Tensor, labels: Tensor, iteration: int) -> float:
-        remaining = 1 - iteration / self.config.iterations
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.config.learning_rate * remaining**0.9
-        self.optimiser.zero_grad(set_to_none=True)
-        with forward_precision(self.config):
-            loss = self.loss_of(
-                images.to(self.device, non_blocking=True), labels.to(self.device, non_blocking=True)
-            )
-        self.scaler.scale(loss).backward()
-        self.scaler.unscale_(self.optimiser)
-        nn.utils.clip_grad_norm_(self.module.parameters(), self.config.gradient_norm)
-        self.scaler.step(self.optimiser)
-        self.scaler.update()
-        return float(loss.detach())
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that the next update depends on."""
-        return {
-            "module": self.module.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
-            "scaler": self.scaler.state_dict(),
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.module.load_state_dict(state["module"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.scaler.load_state_dict(state["scaler"])
-
-
-def make_optimiser(module: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    """An optimiser of the parameters that may change, and of no others."""
-    if config.optimiser == "muon":
-        return Muon(module, config.learning_rate, config.weight_decay)
-    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    if config.optimiser == "sgd":
-        return torch.optim.SGD(
-            parameters, config.learning_rate, momentum=0.99, nesterov=True, weight_decay=config.weight_decay
-        )
-    return torch.optim.AdamW(parameters, config.learning_rate, weight_decay=config.weight_decay)
-
-
-def numbered_batches(
-    batches: Dataset[tuple[Tensor, Tensor]], first: int, config: TrainConfig
-) -> Iterator[tuple[Tensor, Tensor]]:
+def numbered_batches(batches: Batches, first: int, config: TrainConfig) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches `first` to the last, in order whatever the number of workers."""
     return iter(
         DataLoader(
@@ -227,28 +178,3 @@ def numbered_batches(
             generator=torch.Generator(),  # the loader must not draw from, and so move, the global one
         )
     )
-
-
-def forward_precision(config: TrainConfig) -> torch.autocast | nullcontext[None]:
-    """The context in which networks run."""
-    if config.precision == "float32":
-        return nullcontext()
-    return torch.autocast(torch.device(config.device).type, getattr(torch, config.precision))
-
-
-def report(
-    iteration: int,
-    losses: list[float],
-    validate: Callable[[], float] | None,
-    measure: str,
-    config: TrainConfig,
-    started: float,
-) -> dict[str, float]:
-    """A row of the log."""
-    return {
-        "iteration": iteration,
-        "loss": sum(losses) / max(1, len(losses)),
-        measure: validate() if validate else float("nan"),
-        "learning_rate": config.learning_rate * (1 - (iteration - 1) / config.iterations) ** 0.9,
-        "seconds": round(time.monotonic() - started, 1),
-    }

@@ -9,6 +9,7 @@ import torch
 
 from continual_segment.lab.baselines import METHODS, StepSettings, learn_step
 from continual_segment.lab.baselines.classes import StepClasses
+from continual_segment.lab.baselines.distillation_pass import DistillationPass, forward_both_with_features
 from continual_segment.lab.baselines.ilt import ILT
 from continual_segment.lab.baselines.lismo import LISMO
 from continual_segment.lab.baselines.marginal import labelled_logits, old_logits
@@ -16,11 +17,12 @@ from continual_segment.lab.baselines.mib import MiB
 from continual_segment.lab.baselines.plop import PLOP
 from continual_segment.lab.baselines.pooled import channel_distance, cube_distance
 from continual_segment.lab.baselines.rcil import RCIL
-from continual_segment.lab.baselines.seen import Seen, see_inner
 from continual_segment.lab.baselines.step import LearningStep, newest_pack, read_memory, training_batches
-from continual_segment.model import Model, verify
+from continual_segment.model import Model, OrganPack, verify
+from continual_segment.model.model import encoder_fingerprint
+from continual_segment.networks import Decoder, DecoderPlan
 from continual_segment.networks.segmentation_network import SegmentationNetwork
-from continual_segment.training import history, supervised_loss
+from continual_segment.training import history
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +44,28 @@ def learn_chest(base_model_folder, datasets, settings, tmp_path):
         )
 
     return learn
+
+
+@pytest.fixture
+def residual_model(datasets, preset, tmp_path):
+    """A first step whose residual encoder never learned."""
+    network, dataset = replace(preset.network, encoder="residual"), datasets["totalseg"]
+    torch.manual_seed(0)
+    encoder, decoder = (
+        network.build_encoder(),
+        Decoder(network, DecoderPlan.nnunet(network), len(dataset.organs)),
+    )
+    fingerprint = encoder_fingerprint(encoder, dataset.config)
+    pack = OrganPack.of("totalseg", dataset.organs, encoder, decoder, fingerprint)
+    return Model.create(tmp_path / "first", encoder, dataset.config, preset.patches.size, pack).folder
+
+
+@pytest.mark.parametrize("name", ["mib", "plop", "rcil", "upper-bound"])
+def test_methods_learn_on_residual_encoders(name, residual_model, datasets, settings, tmp_path):
+    folder = tmp_path / "model"
+    model = learn_step(METHODS[name], residual_model, datasets["chest"], folder, settings, "chest")
+    assert model.network == Model.open(residual_model).network
+    assert verify(folder).good
 
 
 @pytest.fixture
@@ -124,7 +148,7 @@ def test_without_distillation_mib_is_fine_tuning_with_joined_background(make_ste
     images, labels = step.training_batches()[0]
     outputs = learner.network.decoder.forward_supervised(learner.network.encoder(images))
     joined = [labelled_logits(output, step.classes) for output in outputs]
-    expected = supervised_loss(joined, labels, step.train.dice_over, step.train.balance)
+    expected = step.train.loss.build()(joined, labels)
     torch.testing.assert_close(found, expected)
 
 
@@ -165,17 +189,17 @@ def test_at_the_start_plops_and_rcils_features_have_moved_nowhere(make_step):  #
     """The student is the teacher then, so nothing but the segmentation and distillation is left."""
     images = torch.randn(2, 1, 8, 16, 16, generator=torch.Generator().manual_seed(0))
     step = make_step()
-    seen = see_inner(step.grown_network(), step.previous, images)
-    assert len(seen.inner) == 5  # three stages, two blocks
+    both = forward_both_with_features(step.grown_network(), step.previous, images)
+    assert len(both.inner) == 5  # three stages, two blocks
     for distance in (PLOP().pod, RCIL().cubes):
-        assert distance(seen, step.classes) < 1e-5
+        assert distance(both, step.classes) < 1e-5
 
 
 def test_plop_without_the_ratio_of_classes_counts_distances_as_they_are(disjoint):
     inner = [(torch.ones(2, 3, 4, 4, 4), torch.zeros(2, 3, 4, 4, 4))]
     logits = torch.zeros(2, 5, 4, 4, 4)
-    seen = Seen([], [logits], [old_logits(logits, disjoint)], inner)
-    with_ratio, without = (PLOP(class_ratio=ratio).pod(seen, disjoint) for ratio in (True, False))
+    both = DistillationPass([], [logits], [old_logits(logits, disjoint)], inner)
+    with_ratio, without = (PLOP(class_ratio=ratio).pod(both, disjoint) for ratio in (True, False))
     torch.testing.assert_close(with_ratio, disjoint.class_ratio * without)
     assert without > 0
 
@@ -185,19 +209,19 @@ def test_rcils_last_layer_counts_as_little_in_channels_as_the_logits_do_in_space
     shape = (2, 3, 4, 4, 4)
     inner = [(torch.full(shape, value), torch.zeros(shape)) for value in (1.0, 2.0)]
     logits = torch.zeros(2, 5, 4, 4, 4)
-    seen = Seen([], [logits], [old_logits(logits, disjoint)], inner)
+    both = DistillationPass([], [logits], [old_logits(logits, disjoint)], inner)
     shallow, deep = (channel_distance(*pair) * (32 * 32 / 64) ** 0.5 for pair in inner)
     method = RCIL(cube_factor=0.3, logit_factor=0.02, windows=(0.01,))
     in_space = cube_distance(*inner[0], (0.01,)) + cube_distance(*inner[1], (0.01,))
     expected = 0.3 * in_space * (32 * 32 / 64) ** 0.5 / 3 + (0.3 * shallow + 0.02 * deep) / 2
-    torch.testing.assert_close(method.cubes(seen, disjoint), disjoint.class_ratio * expected)
+    torch.testing.assert_close(method.cubes(both, disjoint), disjoint.class_ratio * expected)
 
 
 def test_a_network_is_not_watched_any_more_after_the_pass(make_step):
     """Else every copy of it, the next step's student, would fill memory with its passes."""
     step = make_step()
     student = step.grown_network()
-    see_inner(student, step.previous, torch.randn(2, 1, 8, 16, 16))
+    forward_both_with_features(student, step.previous, torch.randn(2, 1, 8, 16, 16))
     for network in (student, step.previous):
         assert not any(module._forward_hooks for module in network.modules())
 

@@ -1,21 +1,27 @@
 """RCIL's convolutions: two branches, one frozen, merged exactly."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 from continual_segment.lab.baselines.rcil import merge_branches, split_branches
-from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder, NetworkConfig, true_count
+from continual_segment.networks import Decoder, DecoderPlan, NetworkConfig, true_count
 from continual_segment.networks.segmentation_network import SegmentationNetwork
 from continual_segment.networks.two_branch_conv import TwoBranchConv
 
 NETWORK = NetworkConfig((4, 6), ((1, 3, 3), (3, 3, 3)), ((1, 1, 1), (1, 2, 2)))
 
 
-@pytest.fixture
-def network():
+@pytest.fixture(params=["plain", "residual"])
+def network(request):
     torch.manual_seed(0)
-    return SegmentationNetwork(GeneralEncoder(NETWORK), Decoder(NETWORK, DecoderPlan.nnunet(NETWORK), 2))
+    network = replace(NETWORK, encoder=request.param)
+    whole = SegmentationNetwork(network.build_encoder(), Decoder(network, DecoderPlan.nnunet(network), 2))
+    for parameter in whole.parameters():  # residual blocks begin as identities
+        nn.init.normal_(parameter, std=0.3)
+    return whole
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from typing import ClassVar
 from torch import Tensor
 
 from continual_segment.lab.baselines.step import Keeps, Learner, LearningStep
-from continual_segment.training import supervised_loss
 
 
 @dataclass(frozen=True)
@@ -18,10 +17,10 @@ class FineTuning:
     keeps: ClassVar[Keeps] = "one network"
 
     def begin(self, step: LearningStep) -> Learner:
-        student, train = step.grown_network(), step.train
+        student, loss = step.grown_network(), step.train.loss.build()
 
-        def loss(images: Tensor, labels: Tensor) -> Tensor:
+        def loss_of(images: Tensor, labels: Tensor) -> Tensor:
             outputs = student.decoder.forward_supervised(student.encoder(images))
-            return supervised_loss(outputs, step.classes.as_channels(labels), train.dice_over, train.balance)
+            return loss(outputs, step.classes.as_channels(labels))
 
-        return Learner(student, step.classes.organs, loss)
+        return Learner(student, step.classes.organs, loss_of)

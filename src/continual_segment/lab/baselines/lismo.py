@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from continual_segment.data.patches import Patches
 from continual_segment.lab.baselines.classes import StepClasses
+from continual_segment.lab.baselines.distillation_pass import forward_both
 from continual_segment.lab.baselines.mib import MiB
 from continual_segment.lab.baselines.prototypes import MemoryKind, PrototypeMemory, class_means
 from continual_segment.lab.baselines.pseudo_labels import teacher_votes
-from continual_segment.lab.baselines.seen import see
 from continual_segment.lab.baselines.step import Keeps, Learner, LearningStep, Memory
 from continual_segment.networks.segmentation_network import SegmentationNetwork
 
@@ -54,13 +54,13 @@ class LISMO:
         mib = MiB(kd_weight=self.kd_weight)
 
         def loss(images: Tensor, labels: Tensor) -> Tensor:
-            seen = see(student, step.previous, images)
+            both = forward_both(student, step.previous, images)
             means = class_means(
-                seen.features[-1].float(), completed_by_votes(labels, seen.taught[0], classes)
+                both.features[-1].float(), completed_by_votes(labels, both.taught[0], classes)
             )
             if student.training:
                 memory.update(means, classes.labelled)
-            learned = mib.loss(seen, labels, classes, step.train)
+            learned = mib.loss(both, labels, classes, step.train)
             return (
                 learned
                 + self.matching_weight * memory.attraction(means, classes.old_only)

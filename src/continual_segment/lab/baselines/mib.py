@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from continual_segment.lab.baselines.classes import StepClasses
+from continual_segment.lab.baselines.distillation_pass import DistillationPass, forward_both
 from continual_segment.lab.baselines.marginal import OverlapForm, distillation, labelled_logits
-from continual_segment.lab.baselines.seen import Seen, see
 from continual_segment.lab.baselines.step import Keeps, Learner, LearningStep
-from continual_segment.training import TrainConfig, supervised_loss
+from continual_segment.training import TrainConfig
 from continual_segment.training.loss import over_outputs
 
 
@@ -43,18 +43,20 @@ class MiB:
             student.encoder.freeze()
 
         def loss(images: Tensor, labels: Tensor) -> Tensor:
-            seen = see(student, step.previous, images, one_encoder=self.freeze_encoder)
-            return self.loss(seen, labels, step.classes, step.train)
+            both = forward_both(student, step.previous, images, one_encoder=self.freeze_encoder)
+            return self.loss(both, labels, step.classes, step.train)
 
         return Learner(
             student, step.classes.organs, loss, student.decoder if self.freeze_encoder else student
         )
 
-    def loss(self, seen: Seen, labels: Tensor, classes: StepClasses, train: TrainConfig) -> Tensor:
+    def loss(
+        self, both: DistillationPass, labels: Tensor, classes: StepClasses, train: TrainConfig
+    ) -> Tensor:
         """Segmentation of the labelled organs plus distillation of the old ones."""
-        outputs = [labelled_logits(output, classes) for output in seen.outputs]
-        supervised = supervised_loss(outputs, labels, train.dice_over, train.balance)
-        pairs = seen.pairs if self.kd_scales == "all" else seen.pairs[:1]
+        outputs = [labelled_logits(output, classes) for output in both.outputs]
+        supervised = train.loss.build()(outputs, labels)
+        pairs = both.pairs if self.kd_scales == "all" else both.pairs[:1]
         kept = over_outputs(
             pairs, lambda pair: distillation(*pair, classes, self.overlap_kd, self.kd_mean_over_classes)
         )

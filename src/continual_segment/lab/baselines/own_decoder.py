@@ -8,20 +8,17 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from continual_segment.lab.baselines.step import Keeps, Learner, LearningStep
-from continual_segment.networks import GeneralEncoder
 from continual_segment.networks.segmentation_network import SegmentationNetwork
-from continual_segment.training import supervised_loss
 
 
 def own_learner(network: SegmentationNetwork, step: LearningStep) -> Learner:
     """Plain training on the dataset's own labels."""
-    train = step.train
+    loss = step.train.loss.build()
 
-    def loss(images: Tensor, labels: Tensor) -> Tensor:
-        outputs = network.decoder.forward_supervised(network.encoder(images))
-        return supervised_loss(outputs, labels, train.dice_over, train.balance)
+    def loss_of(images: Tensor, labels: Tensor) -> Tensor:
+        return loss(network.decoder.forward_supervised(network.encoder(images)), labels)
 
-    return Learner(network, step.dataset.organs, loss)
+    return Learner(network, step.dataset.organs, loss_of)
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class UpperBound:
 
     def begin(self, step: LearningStep) -> Learner:
         if self.start == "scratch":
-            encoder = GeneralEncoder(step.previous.encoder.config)
+            encoder = step.previous.encoder.config.build_encoder()
         else:
             encoder = step.previous.trainable_copy().encoder
         return own_learner(step.fresh_network(encoder), step)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from continual_segment.lab.baselines.classes import StepClasses
+from continual_segment.lab.baselines.distillation_pass import DistillationPass, forward_both_with_features
 from continual_segment.lab.baselines.marginal import NewLogits, old_logits
 from continual_segment.lab.baselines.pooled import pod_distance
 from continual_segment.lab.baselines.pseudo_labels import (
@@ -19,7 +20,6 @@ from continual_segment.lab.baselines.pseudo_labels import (
     completed_loss,
     least_threshold,
 )
-from continual_segment.lab.baselines.seen import Seen, see_inner
 from continual_segment.lab.baselines.step import Keeps, Learner, LearningStep
 from continual_segment.training.loss import over_outputs, shrink_labels
 
@@ -63,21 +63,21 @@ class PLOP:
         thresholds = self.thresholds(step)
 
         def loss(images: Tensor, labels: Tensor) -> Tensor:
-            seen = see_inner(student, step.previous, images)
-            completed = complete(labels, seen.taught[0], classes, thresholds)
+            both = forward_both_with_features(student, step.previous, images)
+            completed = complete(labels, both.taught[0], classes, thresholds)
             learned = over_outputs(
-                seen.outputs,
+                both.outputs,
                 lambda output: completed_loss(
                     output,
                     shrunk(completed, output),
                     classes,
-                    train.dice_over,
-                    train.balance,
+                    train.loss.dice_over,
+                    train.loss.balance,
                     self.mean_over,
                     self.old_in_dice,
                 ),
             )
-            return learned + self.pod(seen, classes)
+            return learned + self.pod(both, classes)
 
         return Learner(student, classes.organs, loss)
 
@@ -92,11 +92,11 @@ class PLOP:
         least = least_threshold(self.least_threshold, step.classes, self.entropy)
         return found.medians().clamp_min(least)
 
-    def pod(self, seen: Seen, classes: StepClasses) -> Tensor:
+    def pod(self, both: DistillationPass, classes: StepClasses) -> Tensor:
         """Mean over layers of the weighted distances."""
-        distances = [self.pod_factor * pod_distance(*pair, self.scales) for pair in seen.inner]
-        old = old_logits(seen.outputs[0], classes, self.logit_background)
-        distances.append(self.logit_factor * pod_distance(old, seen.taught[0], self.scales))
+        distances = [self.pod_factor * pod_distance(*pair, self.scales) for pair in both.inner]
+        old = old_logits(both.outputs[0], classes, self.logit_background)
+        distances.append(self.logit_factor * pod_distance(old, both.taught[0], self.scales))
         ratio = classes.class_ratio if self.class_ratio else 1.0
         return ratio * torch.stack(distances).mean()
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from continual_segment.lab.baselines.classes import StepClasses
+from continual_segment.lab.baselines.distillation_pass import DistillationPass, forward_both_with_features
 from continual_segment.lab.baselines.marginal import old_logits
 from continual_segment.lab.baselines.mib import MiB
 from continual_segment.lab.baselines.pooled import channel_distance, cube_distance
-from continual_segment.lab.baselines.seen import Seen, see_inner
 from continual_segment.lab.baselines.step import Keeps, Learner, LearningStep, Memory
 from continual_segment.networks.blocks import ConvBlock
 from continual_segment.networks.segmentation_network import SegmentationNetwork
@@ -58,12 +58,12 @@ class RCIL:
         branches = split_branches(student, step.train.seed)
         if self.boundary == "keep" and step.memory:
             for name, branch in branches.items():
-                branch.load_new(step.memory[f"{name}.weight"], step.memory[f"{name}.bias"])
+                branch.load_new(step.memory[f"{name}.weight"], step.memory.get(f"{name}.bias"))
         mib = MiB(kd_weight=self.kd_weight)
 
         def loss(images: Tensor, labels: Tensor) -> Tensor:
-            seen = see_inner(student, step.previous, images)
-            return mib.loss(seen, labels, classes, step.train) + self.cubes(seen, classes)
+            both = forward_both_with_features(student, step.previous, images)
+            return mib.loss(both, labels, classes, step.train) + self.cubes(both, classes)
 
         def finish() -> Memory:
             kept = {} if self.boundary == "copy" else new_branches(branches)
@@ -72,14 +72,14 @@ class RCIL:
 
         return Learner(student, classes.organs, loss, finish=finish)
 
-    def cubes(self, seen: Seen, classes: StepClasses) -> Tensor:
+    def cubes(self, both: DistillationPass, classes: StepClasses) -> Tensor:
         """Mean over layers of the pooled distances in space, and of those in channels, logits left out.
 
         The last layer of either has the logits' factor: so does the published code.
         """
-        logits = (old_logits(seen.outputs[0], classes), seen.taught[0])
-        in_space = self.weighted([*seen.inner, logits], partial(cube_distance, shares=self.windows))
-        in_channels = self.weighted(seen.inner, channel_distance)
+        logits = (old_logits(both.outputs[0], classes), both.taught[0])
+        in_space = self.weighted([*both.inner, logits], partial(cube_distance, shares=self.windows))
+        in_channels = self.weighted(both.inner, channel_distance)
         return classes.class_ratio * (in_space + in_channels)
 
     def weighted(self, pairs: Sequence[Pair], distance: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
@@ -120,6 +120,5 @@ def merge_branches(network: SegmentationNetwork) -> None:
 def new_branches(branches: dict[str, TwoBranchConv]) -> Memory:
     found: dict[str, Tensor] = {}
     for name, branch in branches.items():
-        assert branch.bias is not None
-        found |= {f"{name}.weight": branch.weight.detach(), f"{name}.bias": branch.bias.detach()}
+        found |= {f"{name}.{part}": tensor.detach() for part, tensor in branch.named_parameters()}
     return found

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -33,8 +33,8 @@ from continual_segment.model.model import encoder_fingerprint
 from continual_segment.networks import Decoder, GeneralEncoder, paper_count, true_count
 from continual_segment.networks.segmentation_network import SegmentationNetwork
 from continual_segment.organs import Organ
-from continual_segment.training import TrainConfig, train
-from continual_segment.training.train import LossOfBatch
+from continual_segment.training import Objective, TrainConfig, TrainingRun, train
+from continual_segment.training.objective import LossOfBatch
 from continual_segment.training.validate import patch_dice
 
 Keeps = Literal["one network", "old decoders", "one network per dataset"]
@@ -94,6 +94,10 @@ class Learner:
     finish: Callable[[], Memory] = dict
     """Called once after training, before the network is kept; gives what the method wants to remember."""
 
+    def objective(self) -> Objective:
+        """What the training loop runs."""
+        return Objective(self.loss, trained=self.network if self.trained is None else self.trained)
+
 
 class Method(Protocol):
     """A comparison method: a frozen dataclass of its settings."""
@@ -139,18 +143,18 @@ def learn_step(
     run = folder.with_name(f"{folder.name}.runs") / name
     torch.manual_seed(settings.train.seed)
     learner = method.begin(step)
-    trained = learner.network if learner.trained is None else learner.trained
+    learner = replace(learner, loss=checked(learner.loss, classes))
     learner.network.to(settings.train.device)
-    trained.to(settings.train.device)
     rows = train(
-        trained,
-        checked(learner.loss, classes),
-        step.training_batches(),
-        settings.train,
-        run,
-        signature=signature_of(method, step),
-        validate=(lambda: validation_dice(learner, step)) if settings.train.validation_batches else None,
-        title=f"{type(method).__name__} learns {name}",
+        TrainingRun(
+            learner.objective().to(settings.train.device),
+            step.training_batches(),
+            settings.train,
+            run,
+            signature=signature_of(method, step),
+            title=f"{type(method).__name__} learns {name}",
+            validate=(lambda: validation_dice(learner, step)) if settings.train.validation_batches else None,
+        )
     )
     to_remember = learner.finish()
     card = training_card(method, step, learner, rows[-1]) | {FIRST_STEP: first_step_of(before)}

@@ -35,7 +35,7 @@ from continual_segment.lab.benchmark.progress import Progress
 from continual_segment.lab.benchmark.results import Results
 from continual_segment.lab.benchmark.write import write_results
 from continual_segment.lab.protocol import HeldOut, score_step
-from continual_segment.learning import learn
+from continual_segment.learning import learn_dataset
 from continual_segment.learning.step import run_folder
 from continual_segment.model import Model, OrganPack
 from continual_segment.networks.segmentation_network import SegmentationNetwork
@@ -127,7 +127,7 @@ class Benchmark:
         """Our first step, and the whole nnU-Net in it as a model of its own: where all methods start."""
         dataset = self.plan.datasets[name]
         if not model.exists():
-            learn(self.prepared[name], model, self.plan.config.learn, name, anomalies=dataset.anomalies)
+            learn_dataset(self.prepared[name], model, self.plan.config, name, anomalies=dataset.anomalies)
         opened, trained = Model.open(model), run_folder(model, name) / "train.pack"
         pack = OrganPack.read(trained) if trained.exists() else opened.pack(name)  # before it was made small
         Model.create(network, opened.load_encoder(), opened.prepare, opened.window, pack)
@@ -167,7 +167,7 @@ class Benchmark:
 
     def learn_ours(self, name: str, model: Path) -> None:
         dataset = self.plan.datasets[name]
-        learn(self.prepared[name], model, self.plan.config.learn, name, anomalies=dataset.anomalies)
+        learn_dataset(self.prepared[name], model, self.plan.config, name, anomalies=dataset.anomalies)
 
     def score_ours(self, order: str, number: int) -> None:
         names, folder = self.plan.orders[order], self.places.ours(order)

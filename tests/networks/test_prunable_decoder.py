@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from continual_segment.config import load_preset
-from continual_segment.networks import BlockPaths, Decoder, DecoderPlan, GeneralEncoder, paper_count
+from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder, PrunableDecoder, paper_count
 
 ORGANS = 3
 
@@ -35,7 +35,7 @@ def disturb(module):
 
 @pytest.fixture
 def paths(decoder):
-    paths, mask = BlockPaths(decoder), (False, False, False)
+    paths, mask = PrunableDecoder(decoder), (False, False, False)
     for number in range(3):
         paths.add_student(number)
         disturb(paths.add_copy(number, mask))
@@ -91,14 +91,14 @@ def test_a_block_comes_from_the_copy_that_knows_the_student_next_before_it(paths
 
 
 def test_without_a_copy_the_decoder_itself_stands_behind_a_student(decoder):
-    paths = BlockPaths(decoder)
+    paths = PrunableDecoder(decoder)
     paths.add_student(0)
     assert paths.used_to((True, False, False), 2) is decoder
 
 
 def test_blocks_that_are_projections_are_not_swapped(network):
     decoder = Decoder(network, DecoderPlan(("projection", "nnunet", "projection")), ORGANS)
-    paths = BlockPaths(decoder)
+    paths = PrunableDecoder(decoder)
     assert paths.replaceable == (1,)
     assert paths.masks == [(False, False, False), (False, True, False)]
 
@@ -106,7 +106,7 @@ def test_blocks_that_are_projections_are_not_swapped(network):
 def test_sizes_of_paths_are_the_papers():
     network = load_preset("paper").network
     with torch.device("meta"):  # too large to make
-        paths = BlockPaths(Decoder(network, DecoderPlan(("p3d", "p3d", "2d", "p3d", "2d")), 103))
+        paths = PrunableDecoder(Decoder(network, DecoderPlan(("p3d", "p3d", "2d", "p3d", "2d")), 103))
     sizes = {mask: paper_count(paths.plan_of(mask), network) for mask in paths.masks}
     assert len(sizes) == 32
     off, on = False, True

@@ -1,10 +1,10 @@
-"""BlockPaths: a decoder whose blocks may each be swapped for a projection, 2 ** blocks decoders in one.
+"""PrunableDecoder: a decoder whose blocks can each be replaced by a projection, 2 ** blocks decoders in one.
 
-A mask says, deepest block first, which blocks are swapped for their student. Blocks behind a student read
-other features than they were trained on; so, for each student, a copy of the decoder may be kept whose
-finer blocks and heads got used to it. In a path, a block is taken from the copy that knows the student next
-before it, and from the decoder itself where there is none: the path without students is the decoder to the
-bit.
+A mask names, deepest block first, the blocks that are replaced by their student. Blocks behind a student read
+other features than those they were trained on. So, for each student, the decoder can be copied, and the finer
+blocks and heads of the copy adapted to the student. A path takes each block from the copy that is adapted to
+the nearest student before it, and from the decoder itself where there is none: the path without students is
+the decoder, bit by bit.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Parts = tuple[Tensor, Tensor]
 NO_STUDENT = -1
 
 
-class BlockPaths(nn.Module):
-    """A decoder, students for its blocks, and copies of it that are used to them."""
+class PrunableDecoder(nn.Module):
+    """A decoder, students for its blocks, and copies of it that are adapted to them."""
 
     def __init__(self, decoder: Decoder) -> None:
         super().__init__()

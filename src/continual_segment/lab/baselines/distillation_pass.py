@@ -12,7 +12,7 @@ from continual_segment.networks.segmentation_network import SegmentationNetwork,
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class DistillationPass:
     """One pass of both networks over the same augmented patches."""
 
     features: Sequence[Tensor]
@@ -31,19 +31,21 @@ class Seen:
         return list(zip(self.outputs, self.taught, strict=True))
 
 
-def see(
+def forward_both(
     student: SegmentationNetwork, teacher: SegmentationNetwork, images: Tensor, one_encoder: bool = False
-) -> Seen:
+) -> DistillationPass:
     """Run both; with `one_encoder`, which is frozen, it runs once."""
     with torch.set_grad_enabled(not one_encoder):
         features = student.encoder(images)
     with torch.no_grad():
         taught = teacher.decoder.forward_supervised(features if one_encoder else teacher.encoder(images))
-    return Seen(features, student.decoder.forward_supervised(features), taught)
+    return DistillationPass(features, student.decoder.forward_supervised(features), taught)
 
 
-def see_inner(student: SegmentationNetwork, teacher: SegmentationNetwork, images: Tensor) -> Seen:
+def forward_both_with_features(
+    student: SegmentationNetwork, teacher: SegmentationNetwork, images: Tensor
+) -> DistillationPass:
     """Run both and catch their inner features on the way."""
     with tapped(student) as ours, tapped(teacher) as theirs:
-        seen = see(student, teacher, images)
-    return replace(seen, inner=list(zip(ours, theirs, strict=True)))
+        both = forward_both(student, teacher, images)
+    return replace(both, inner=list(zip(ours, theirs, strict=True)))

@@ -1,0 +1,41 @@
+"""Functions of the public API that take paths and names where the packages below take objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from continual_segment.config import load_preset
+from continual_segment.data.prepared import PreparedDataset
+from continual_segment.learning import LearnConfig, learn_dataset
+from continual_segment.model import OrganPack
+from continual_segment.training import Loss, LossConfig
+
+
+def learn(
+    dataset: PreparedDataset | str | Path,
+    model: str | Path,
+    preset: LearnConfig | str | Path = "laptop",
+    name: str | None = None,
+    licence: str = "",
+    anomalies: Sequence[str] = (),
+    loss: LossConfig | Loss | None = None,
+) -> OrganPack:
+    """Learn the organs of one prepared dataset: the first makes a model, every later one adds a pack.
+
+    dataset: what `prepare` returned, or its folder.
+    model: the model's folder; it is created where there is none.
+    preset: the name of a preset, a TOML file, or a config.
+    name: of the pack; left out, the dataset's.
+    licence: text to write into the pack.
+    anomalies: diseases that the training scans show.
+    loss: settings of nnU-Net's loss, or a function of outputs (logits, finest first) and labels; it replaces
+        the preset's in every stage.
+
+    Run again to resume an interrupted run.
+    """
+    opened = dataset if isinstance(dataset, PreparedDataset) else PreparedDataset.open(dataset)
+    config = preset if isinstance(preset, LearnConfig) else load_preset(preset)
+    if loss is not None:
+        config = config.with_loss(loss)
+    return learn_dataset(opened, Path(model), config, name, licence, anomalies)

@@ -1,0 +1,76 @@
+"""LearnConfig: everything a learning step depends on besides its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self, get_args
+
+from continual_segment.body_parts import BodyPartConfig
+from continual_segment.data.augment import AugmentConfig
+from continual_segment.data.patches import PatchConfig
+from continual_segment.learning.auxiliary import AuxiliaryConfig
+from continual_segment.learning.distil import DistilConfig
+from continual_segment.learning.prune import PruneConfig
+from continual_segment.learning.search import SearchConfig
+from continual_segment.networks import NetworkConfig
+from continual_segment.training import Loss, LossConfig, TrainConfig
+from continual_segment.training.loss import as_loss_config
+
+Stage = Literal["train", "search", "prune"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+
+
+@dataclass(frozen=True)
+class StageConfig:
+    """What a step does."""
+
+    stages: tuple[Stage, ...] = ("train",)
+    """train, then if wanted search (kernels) and prune (projections where they do): in this order."""
+    first_step: float = 1.0
+    """In the first step, lengths of search and prune are multiplied by this: its training, of which they are
+    shares, includes the encoder and may be much longer."""
+
+    def __post_init__(self) -> None:
+        if self.stages != tuple(stage for stage in STAGES if stage in self.stages) or self.stages[:1] != (
+            "train",
+        ):
+            raise ValueError(
+                "stages are train, train,search, train,prune or train,search,prune, "
+                f"not {','.join(map(str, self.stages)) or 'none'}."
+            )
+        if self.first_step <= 0:
+            raise ValueError(f"first_step is above 0, not {self.first_step}.")
+
+
+@dataclass(frozen=True)
+class LearnConfig:
+    """Everything a learning step depends on besides its data."""
+
+    network: NetworkConfig
+    """Sizes of a new encoder; later steps take those of the model."""
+    patches: PatchConfig
+    """Training patches of a new model; later steps take its window."""
+    augment: AugmentConfig
+    first: TrainConfig
+    """Training of encoder and first decoder."""
+    later: TrainConfig
+    """Training of every later decoder."""
+    stage: StageConfig = field(default_factory=StageConfig, metadata={"table": "learn"})
+    """Stages of every step; in TOML, the table [learn]."""
+    search: SearchConfig = field(default_factory=SearchConfig)
+    distil: DistilConfig = field(default_factory=DistilConfig)
+    prune: PruneConfig = field(default_factory=PruneConfig)
+    body_parts: BodyPartConfig = field(default_factory=BodyPartConfig)
+    """The regressor that the first step learns."""
+    auxiliary: AuxiliaryConfig = field(default_factory=AuxiliaryConfig)
+    """What a new encoder is asked besides its organs."""
+
+    def __post_init__(self) -> None:
+        self.network.check_window(self.patches.size)
+        if self.network.input_channels != 1:
+            raise ValueError(f"A CT has one input channel, not {self.network.input_channels}.")
+
+    def with_loss(self, loss: LossConfig | Loss) -> Self:
+        """The same with another loss of all training: settings, or a function of outputs and labels."""
+        chosen = as_loss_config(loss)
+        return replace(self, first=replace(self.first, loss=chosen), later=replace(self.later, loss=chosen))
