@@ -37,7 +37,7 @@ def request_of(segmenter: Segmenter, encoder: str, outputs: dict[str, Any]) -> d
     request = {
         "version": __version__,
         "encoder": encoder,
-        "packs": {pack.voice.name: pack.voice.fingerprint for pack in segmenter.packs},
+        "packs": {pack.profile.name: pack.profile.fingerprint for pack in segmenter.packs},
         "organs": [organ.name for organ in segmenter.organs],
         "settings": settings,
         "outputs": outputs,
