@@ -57,6 +57,21 @@ def test_segmenting_twice_gives_the_same(model, scan, everything):
     np.testing.assert_array_equal(again.labels.voxels, everything.labels.voxels)
 
 
+def test_an_explanation_comes_with_scores_and_extra_grids_with_labels(model, scan, everything):
+    """A grid whose slices are shifted by two pixels: the same labels, two pixels further."""
+    affine = scan.grid.affine.copy()
+    affine[0, 3] += 2 * affine[0, 0]
+    shifted = Grid(scan.grid.shape, affine)
+    found = Segmenter(model, config=QUIET)(scan, explain=True, extra_grids=[scan.grid, shifted])
+    assert_same(found, everything)
+    same, beside = found.labels_on
+    np.testing.assert_array_equal(same.voxels, found.labels.voxels)
+    np.testing.assert_array_equal(beside.voxels[:, :, :-2], found.labels.voxels[:, :, 2:])
+    assert beside.grid is shifted
+    labelled = found.explanation.packs.voxels > 0
+    np.testing.assert_array_equal(labelled, found.labels.voxels > 0)
+
+
 @pytest.mark.parametrize("finer", [1, 2, 17 / 16])
 def test_air_around_the_body_changes_nothing_and_costs_no_window(model, finer):
     """A body between air, and the same in a wider scan, as fine as the networks want it or finer."""

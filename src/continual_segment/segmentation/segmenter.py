@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -37,8 +36,6 @@ from continual_segment.segmentation.segment_config import SegmentConfig
 from continual_segment.segmentation.slab import Slab
 from continual_segment.segmentation.sliding_window import SlidingWindow, count_windows
 from continual_segment.volume import Grid, LabelMap, Volume
-
-Name = TypeVar("Name", bound=str)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,12 +110,12 @@ class Segmenter:
     def compare_rules(
         self,
         scan: Volume,
-        rules: Mapping[Name, MergeRule],
+        rules: Mapping[str, MergeRule],
         *,
         scores: bool = False,
         context: ScanContext | None = None,
         title: str = "segmenting",
-    ) -> dict[Name, Segmentation]:
+    ) -> dict[str, Segmentation]:
         """The segmentation by each merge rule, from one run of the networks.
 
         `merge_rule` and `single_pack_rule` make the rules: `{name: merge_rule(name) for name in RULES}`.

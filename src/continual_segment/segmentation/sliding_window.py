@@ -86,10 +86,9 @@ class SlidingWindow:
         running += self.heads if running else ()
         air = self.scan.are_air(slices, self.boxes) if running else [True] * len(self.boxes)
         skipped = [box for box, is_air in zip(self.boxes, air, strict=True) if is_air]
+        inside = [box for box, is_air in zip(self.boxes, air, strict=True) if not is_air]
         advance(len(skipped))
-        self._run_windows(
-            slices, [box for box, is_air in zip(self.boxes, air, strict=True) if not is_air], running, advance
-        )
+        self._run_windows(slices, inside, running, advance)
         for decoder in self.decoders:
             decoder.accumulator.skip(self.weights, skipped if decoder in running else self.boxes)
 
@@ -106,11 +105,9 @@ class SlidingWindow:
         voxels = self.scan[slices]  # (z, y, x)
         for first in range(0, len(boxes), self.batch_size):
             batch = boxes[first : first + self.batch_size]
-            windows = torch.from_numpy(np.stack([voxels[:, *box] for box in batch]))[
-                :, None
-            ]  # (n, 1, z, y, x)
+            windows = torch.from_numpy(np.stack([voxels[:, *box] for box in batch]))
             with precision(self.device):
-                features = self.encode(windows.to(self.device))  # the only pass of these windows
+                features = self.encode(windows[:, None].to(self.device))  # the only pass of these windows
                 for decoder in decoders:
                     decoder.add_batch(features, self.weights, batch)
             advance(len(batch))
@@ -130,9 +127,8 @@ class SlidingWindow:
         """Write the head's probability of disease to the anomaly map; the largest of all heads remains."""
         assert self.context.anomaly is not None
         for z in range(slices.stop - slices.start):
-            prediction = head.predict(
-                output.values[:, z : z + 1], output.share_at(slice(z, z + 1), slice(None))
-            )
+            one = slice(z, z + 1)
+            prediction = head.predict(output.values[:, one], output.share_at(one, slice(None)))
             there = self.context.anomaly[slices.start + z]
             torch.maximum(there, (1 - prediction.background[0]).to(there.dtype), out=there)
 

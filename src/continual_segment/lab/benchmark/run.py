@@ -40,7 +40,7 @@ from continual_segment.learning.step import run_folder
 from continual_segment.model import Model, OrganPack
 from continual_segment.networks.segmentation_network import SegmentationNetwork
 from continual_segment.segmentation import Segmenter
-from continual_segment.segmentation.merge import RULES
+from continual_segment.segmentation.merge import RULES, MergeRule
 
 log = logging.getLogger(__name__)
 
@@ -275,7 +275,7 @@ class Benchmark:
         rows: dict[str, list[ScoreRow]] = {rule: [] for rule in RULES}
         for case in test.cases:
             scan, truth = test.raw.read(case)
-            rules = {rule: segmenter.merge_rule(rule) for rule in RULES}
+            rules: dict[str, MergeRule] = {rule: segmenter.merge_rule(rule) for rule in RULES}
             for rule, found in segmenter.compare_rules(scan, rules, title=case.name).items():
                 rows[rule] += score_case(case.name, found.labels, truth)
         for name, each in rows.items():
