@@ -32,10 +32,10 @@ from continual_segment.files import write_json
 from continual_segment.malloc import keep_freed_memory
 from continual_segment.model import Model
 from continual_segment.organs import BODY_PARTS
-from continual_segment.segmentation import SegmentConfig, Segmenter
-from continual_segment.segmentation.answers import Answer, Decision, Surroundings
-from continual_segment.segmentation.merge import RULES, Merge
-from continual_segment.segmentation.nested import Nesting, merge
+from continual_segment.segmentation import ScanContext, SegmentConfig, Segmenter
+from continual_segment.segmentation.merge import RULES, MergeRule
+from continual_segment.segmentation.nested import Nesting, merge_predictions
+from continual_segment.segmentation.predictions import Decision, PackPrediction
 from continual_segment.volume import LabelMap
 
 ABLATED = "consensus"
@@ -91,7 +91,7 @@ def main() -> None:
     path = args.out / "results.json"
     args.out.mkdir(parents=True, exist_ok=True)
     found = json.loads(path.read_text()) if path.exists() else {"cases": {}}
-    found["coverage"] = {pack.voice.name: dict(pack.voice.coverage) for pack in segmenter.packs}
+    found["coverage"] = {pack.profile.name: dict(pack.profile.coverage) for pack in segmenter.packs}
     for split in SPLITS:
         for dataset in args.datasets:
             for case in dataset.prepared.case_names(split)[: args.cases]:
@@ -109,39 +109,44 @@ def cover(segmenter: Segmenter, datasets: Sequence[Dataset]) -> None:
     """Measure the coverage of packs that lack it."""
     prepared = {dataset.name: dataset.prepared for dataset in datasets}
     for pack in segmenter.packs:
-        if not pack.voice.coverage:
-            known = measure_coverage(prepared[pack.voice.name], segmenter.regressor)
-            pack.voice = replace(pack.voice, coverage=known.coverage, distribution=known.distribution)
-            print(f"{pack.voice.name}: {known}", flush=True)
+        if not pack.profile.coverage:
+            known = measure_coverage(prepared[pack.profile.name], segmenter.regressor)
+            pack.profile = replace(pack.profile, coverage=known.coverage, distribution=known.distribution)
+            print(f"{pack.profile.name}: {known}", flush=True)
 
 
-def rules(segmenter: Segmenter) -> dict[str, Merge]:
+def rules(segmenter: Segmenter) -> dict[str, MergeRule]:
     """Every way to merge that is compared, by name."""
     nesting = segmenter.nesting
-    whole: dict[str, Merge] = {name: partial(merge, rule, nesting=nesting) for name, rule in RULES.items()}
+    whole: dict[str, MergeRule] = {
+        name: partial(merge_predictions, rule, nesting=nesting) for name, rule in RULES.items()
+    }
     rule = RULES[ABLATED]
-    whole[f"{ABLATED}, no body part"] = partial(merge, without_body_part(rule), nesting=nesting)
+    whole[f"{ABLATED}, no body part"] = partial(merge_predictions, without_body_part(rule), nesting=nesting)
     whole[f"{ABLATED}, no awareness"] = partial(
-        merge, with_voices(rule, anomaly_aware=False), nesting=nesting
+        merge_predictions, with_profiles(rule, anomaly_aware=False), nesting=nesting
     )
-    whole[f"{ABLATED}, not nested"] = partial(merge, rule, nesting=Nesting({}))
-    return whole | {f"only {pack.voice.name}": segmenter.alone(pack.voice.name) for pack in segmenter.packs}
+    whole[f"{ABLATED}, not nested"] = partial(merge_predictions, rule, nesting=Nesting({}))
+    return whole | {
+        f"only {pack.profile.name}": segmenter.single_pack_rule(pack.profile.name) for pack in segmenter.packs
+    }
 
 
-def without_body_part(rule: Merge) -> Merge:
-    """The rule where nobody knows in which part of the body a slice lies."""
+def without_body_part(rule: MergeRule) -> MergeRule:
+    """The rule without the body parts of the slices."""
 
-    def changed(answers: Sequence[Answer], around: Surroundings) -> Decision:
-        return rule(answers, replace(around, body_part=None))
+    def changed(predictions: Sequence[PackPrediction], context: ScanContext) -> Decision:
+        return rule(predictions, replace(context, body_part=None))
 
     return changed
 
 
-def with_voices(rule: Merge, **settings: Any) -> Merge:
-    """The rule with packs that say something else of themselves."""
+def with_profiles(rule: MergeRule, **settings: Any) -> MergeRule:
+    """The rule with other profiles of the packs."""
 
-    def changed(answers: Sequence[Answer], around: Surroundings) -> Decision:
-        return rule([replace(answer, voice=replace(answer.voice, **settings)) for answer in answers], around)
+    def changed(predictions: Sequence[PackPrediction], context: ScanContext) -> Decision:
+        others = [replace(each, profile=replace(each.profile, **settings)) for each in predictions]
+        return rule(others, context)
 
     return changed
 
@@ -155,15 +160,13 @@ def measured(segmenter: Segmenter, dataset: Dataset, name: str) -> dict[str, Any
     for pack in segmenter.packs:
         pack.covers = lambda body_part, below: True  # type: ignore[method-assign]
     started = time.process_time()
-    segmenter.labels(scan)
+    segmenter(scan)
     everywhere = time.process_time() - started
-    maps = dict(
-        zip(merges, (labels for labels, _ in segmenter.by_rules(scan, list(merges.values()))), strict=True)
-    )
+    maps = {rule: found.labels for rule, found in segmenter.compare_rules(scan, merges).items()}
     for pack, old in zip(segmenter.packs, covers, strict=True):
         pack.covers = old  # type: ignore[method-assign]
     started = time.process_time()
-    skipped = segmenter.labels(scan)
+    skipped = segmenter(scan).labels
     seconds = time.process_time() - started
     parts = dataset.parts_of(name, scan.grid.shape[0])
     return {
@@ -185,8 +188,8 @@ def misplaced(segmenter: Segmenter, labels: LabelMap, parts: np.ndarray, rule: s
     """Voxels of organs in body parts that no pack which knows them covers; `only` asks that pack alone."""
     allowed: dict[int, set[int]] = {}
     for pack in segmenter.packs:
-        if rule in (f"only {pack.voice.name}", *RULES) or not rule.startswith("only"):
-            reach = {index for index, value in enumerate(pack.voice.reach) if value > 0}
+        if rule in (f"only {pack.profile.name}", *RULES) or not rule.startswith("only"):
+            reach = {index for index, value in enumerate(pack.profile.relative_coverage) if value > 0}
             for organ in pack.organ_ids.tolist()[1:]:
                 allowed.setdefault(organ, set()).update(reach)
     wrong = 0

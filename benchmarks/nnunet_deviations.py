@@ -31,14 +31,14 @@ from continual_segment.data.nnunet_preparation import coarse_axis, nonzero_box, 
 from continual_segment.data.nnunet_resample import resample_like_nnunet
 from continual_segment.data.resample import resample_labels, resample_scan
 from continual_segment.files import read_labels, read_scan, write_scan
-from continual_segment.segmentation.blend import Blend
 from continual_segment.segmentation.nnunet_inference import (
     logit_axes,
     nnunet_window_starts,
     nnunet_window_weights,
 )
-from continual_segment.segmentation.rows import body_box
-from continual_segment.segmentation.scan_grid import Axis
+from continual_segment.segmentation.padded_scan import body_box
+from continual_segment.segmentation.sampling import Axis
+from continual_segment.segmentation.window_accumulator import STORED_AS
 from continual_segment.segmentation.windows import gaussian_weights
 from continual_segment.volume import Grid, LabelMap, Volume
 
@@ -135,13 +135,14 @@ class Labelling:
         weights = torch.from_numpy(
             nnunet_window_weights(WINDOW) if self.steps.half_weights else gaussian_weights(WINDOW)
         )
-        blend = Blend(last.out_channels if self.steps.sum_logits else last.in_channels, prepared.shape, CPU)
+        channels = last.out_channels if self.steps.sum_logits else last.in_channels
+        total = torch.zeros(channels, *prepared.shape, dtype=STORED_AS)
         count = torch.zeros(prepared.shape, dtype=weights.dtype)
         for place in self._places(prepared):
             window = torch.from_numpy(prepared[place].astype(np.float32))
-            blend.add(run(window[None, None])[0], weights, place)
+            total[:, *place] += run(window[None, None])[0] * weights
             count[place] += weights
-        mean = blend.finish(len(prepared), torch.where(count > 0, count, 1), (slice(None),) * 3).values
+        mean = total / torch.where(count > 0, count, 1)
         if self.steps.sum_logits:
             return mean
         logits = torch.einsum("kc,czyx->kzyx", head, mean.float()) + last.bias[:, None, None, None]

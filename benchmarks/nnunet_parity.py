@@ -32,7 +32,7 @@ from continual_segment.segmentation.nnunet_inference import (
     nnunet_window_starts,
     nnunet_window_weights,
 )
-from continual_segment.segmentation.rows import Rows
+from continual_segment.segmentation.padded_scan import PaddedScan
 from continual_segment.volume import Grid, Volume
 
 Arrays = dict[str, Any]
@@ -71,10 +71,10 @@ def logits(voxels: np.ndarray, shape: list[int], spacing: list[float], new_spaci
 def pad(voxels: np.ndarray, window: Any) -> Arrays:
     """Where the segmenter places a scan that is smaller than a window; its value for air is -1, not 0."""
     z, y, x = voxels.shape
-    rows = Rows(Volume(voxels, Grid((z, y, x), np.eye(4))), window)
-    padded = np.zeros(rows.shape, np.float32)
-    padded[rows.inner] = voxels
-    return {"voxels": padded, "inner": ends(rows.inner)}
+    padded = PaddedScan(Volume(voxels, Grid((z, y, x), np.eye(4))), window)
+    array = np.zeros(padded.shape, np.float32)
+    array[padded.inside] = voxels
+    return {"voxels": array, "inner": ends(padded.inside)}
 
 
 def windows(_: None, length: int, window: int, step: float) -> Arrays:

@@ -24,7 +24,7 @@ from continual_segment.files import read_labels, read_scan
 from continual_segment.metrics import score_labels
 from continual_segment.model import Model
 from continual_segment.organs import LAST_HASHED_ID, find_organ
-from continual_segment.segmentation import SegmentConfig, Segmenter, blend
+from continual_segment.segmentation import SegmentConfig, Segmenter, window_accumulator
 from continual_segment.volume import LabelMap, Volume
 
 
@@ -41,7 +41,7 @@ def main() -> None:
     print(f"{'overlap':>8} {'sums in':>9} {'Dice':>8} {'organs':>7} {'seconds':>8} {'labels differ':>14}")
     for overlap in args.overlaps:
         for precision in (torch.float16, torch.float32):
-            blend.KEPT_AS = precision
+            window_accumulator.STORED_AS = precision
             dice, maps, seconds = score(model, args.demo / "raw", overlap, args.scans)
             first = first or maps
             differ = sum(int((a != b).sum()) for a, b in zip(maps, first, strict=True))
@@ -61,7 +61,7 @@ def score(model: Model, raw: Path, overlap: float, scans: int) -> tuple[list[flo
         segmenter = Segmenter(model, packs=[pack], config=SegmentConfig(overlap=overlap, progress=False))
         for scan, truth in held_out(folder, scans):
             begun = time.perf_counter()
-            maps.append(segmenter.labels(scan).voxels)
+            maps.append(segmenter(scan).labels.voxels)
             seconds += time.perf_counter() - begun
             organs = [int(organ) for organ in np.unique(truth.voxels) if organ]
             found = score_labels(maps[-1], truth.voxels, organs, scan.grid.spacing_mm)

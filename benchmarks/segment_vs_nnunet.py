@@ -175,21 +175,22 @@ def measure(scan: Path, model: Path, out: Path, backend: str, how: str, threads:
     from continual_segment.files import read_scan, write_labels
     from continual_segment.malloc import keep_freed_memory
     from continual_segment.model import Model
-    from continual_segment.segmentation import SegmentConfig, Segmenter, segment, slabs
+    from continual_segment.segmentation import SegmentConfig, Segmenter, sliding_window
+    from continual_segment.segmentation import segmenter as segmenter_module
 
     keep_freed_memory()
     if threads:
         torch.set_num_threads(threads)
     if how == "same":
-        slabs.gaussian_weights = nnunet_weights
-        segment.body_box = lambda voxels, window: (slice(None), slice(None))
+        sliding_window.gaussian_weights = nnunet_weights
+        segmenter_module.body_box = lambda voxels, window: (slice(None), slice(None))
     begun = time.perf_counter()
     opened = Model.open(model)
     segmenter = Segmenter(opened, config=SegmentConfig(backend=backend, progress=False))  # type: ignore[arg-type]
     windows = count_runs(segmenter)
     volume = read_scan(scan)
-    known = neck_to_pelvis(segmenter, volume.grid.shape[0]) if how == "skip" else None
-    write_labels(out, segmenter.labels(volume, known=known))
+    context = neck_to_pelvis(segmenter, volume.grid.shape[0]) if how == "skip" else None
+    write_labels(out, segmenter(volume, context=context).labels)
     seconds = time.perf_counter() - begun
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {"seconds": seconds, "peak": peak, "share": work(opened, windows()) / seconds / machine_peak()}
@@ -214,12 +215,12 @@ def neck_to_pelvis(segmenter: Any, slices: int) -> Any:
     import numpy as np
 
     from continual_segment.organs import BODY_PARTS
-    from continual_segment.segmentation.slabs import Known
+    from continual_segment.segmentation import ScanContext
 
     for pack, coverage in zip(segmenter.packs, COVERAGE, strict=False):
-        pack.voice = replace(pack.voice, coverage=coverage)
+        pack.profile = replace(pack.profile, coverage=coverage)
     parts = [BODY_PARTS.index(name) for name in ("hip_thigh", "abdomen", "chest", "head_neck")]
-    return Known(np.repeat(parts, [slices // 6, slices // 3, slices // 3, slices])[:slices])
+    return ScanContext.of(np.repeat(parts, [slices // 6, slices // 3, slices // 3, slices])[:slices])
 
 
 class Counted:
@@ -241,7 +242,7 @@ def count_runs(segmenter: Any) -> Callable[[], dict[str, int]]:
     counted = {"": Counted(segmenter.encode, len)}
     segmenter.encode = counted[""]
     for pack in segmenter.packs:
-        pack.decode = counted[pack.voice.name] = Counted(pack.decode, lambda features: len(features[0]))
+        pack.decode = counted[pack.profile.name] = Counted(pack.decode, lambda features: len(features[0]))
     return lambda: {name: network.windows for name, network in counted.items()}
 
 

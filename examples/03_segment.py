@@ -21,9 +21,12 @@ def main() -> None:
     # ... or in memory, with one loading of the model for any number of scans, and only some organs.
     segmenter = Segmenter(Model.open(MODEL), organs=["liver", "Left Parotid"])
     scan, _ = raw.read(raw.cases[0])
-    labels, scores = segmenter(scan)
-    for organ_id, name in labels.names.items():
-        print(f"{name}: {(labels.voxels == organ_id).sum()} voxels, surest {scores.voxels.max():.2f}")
+    result = segmenter(scan, scores=True)
+    assert result.scores is not None
+    for organ_id, name in result.labels.names.items():
+        organ = result.labels.voxels == organ_id
+        highest = result.scores.voxels.max(where=organ, initial=0)
+        print(f"{name}: {organ.sum()} voxels, highest probability {highest:.2f}")
 
 
 if __name__ == "__main__":

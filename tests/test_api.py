@@ -119,7 +119,7 @@ def test_a_residual_encoder_on_another_intensity_is_learned_extended_stored_and_
     assert '"format": 2' in (folder / "model.json").read_text()
     assert model.pack("chest").described()["format"] == 2
     assert cs.OrganPack.read(model.pack_path("chest")).to_bytes() == model.pack_path("chest").read_bytes()
-    labels = cs.Segmenter(model, config=SegmentConfig(progress=False)).labels(read_scan(scan_path))
+    labels = cs.Segmenter(model, config=SegmentConfig(progress=False))(scan_path).labels
     assert labels.voxels.shape == read_scan(scan_path).voxels.shape
 
 

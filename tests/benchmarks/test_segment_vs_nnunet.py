@@ -9,8 +9,8 @@ import pytest
 
 from continual_segment.model import Model
 from continual_segment.organs import BODY_PARTS
-from continual_segment.segmentation import SegmentConfig, Segmenter
-from continual_segment.segmentation.slabs import Known, count_windows
+from continual_segment.segmentation import ScanContext, SegmentConfig, Segmenter
+from continual_segment.segmentation.sliding_window import count_windows
 from continual_segment.volume import Grid, Volume
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks"
@@ -43,7 +43,7 @@ def test_windows_that_do_not_run_are_not_counted(script, segmenter, shared_model
     scan, encode, ran = scan_in_air(model), segmenter.encode, []
     segmenter.encode = lambda cuts: ran.append(len(cuts)) or encode(cuts)
     windows = script.count_runs(segmenter)
-    segmenter.labels(scan)
+    segmenter(scan)
     everywhere = count_windows(scan.grid.shape, model.window, 0.5)
     assert windows() == dict.fromkeys(("", *model.pack_names), sum(ran))
     assert 0 < sum(ran) < everywhere / 2
@@ -54,12 +54,12 @@ def test_windows_that_do_not_run_are_not_counted(script, segmenter, shared_model
 def test_a_pack_out_of_its_body_parts_adds_no_work(script, segmenter, shared_model_folder):
     model = Model.open(shared_model_folder)
     scan, (broad, other) = scan_in_air(model), segmenter.packs
-    broad.voice = type(broad.voice)(broad.voice.name)
-    other.voice = type(other.voice)(other.voice.name, coverage={"chest": 1.0})
+    broad.profile = type(broad.profile)(broad.profile.name)
+    other.profile = type(other.profile)(other.profile.name, coverage={"chest": 1.0})
     windows = script.count_runs(segmenter)
-    segmenter.labels(scan, known=Known(np.full(scan.grid.shape[0], BODY_PARTS.index("head_neck"))))
+    segmenter(scan, context=ScanContext.of(np.full(scan.grid.shape[0], BODY_PARTS.index("head_neck"))))
     found = windows()
-    assert (found[other.voice.name], found[broad.voice.name]) == (0, found[""])
-    alone = script.work(model, dict.fromkeys(found, 0) | {other.voice.name: 1})
+    assert (found[other.profile.name], found[broad.profile.name]) == (0, found[""])
+    alone = script.work(model, dict.fromkeys(found, 0) | {other.profile.name: 1})
     assert alone > 0
     assert script.work(model, found) < script.work(model, dict.fromkeys(found, found[""]))

@@ -17,12 +17,14 @@ from continual_segment.clinic.outputs import OutputConfig
 from continual_segment.clinic.sanity import look_at
 from continual_segment.clinic.segment import segment
 from continual_segment.files import read_scan, read_source
-from continual_segment.segmentation import SegmentConfig, slabs
-from continual_segment.segmentation.answers import Answer, Surroundings, Voice
-from continual_segment.segmentation.blend import Said
+from continual_segment.segmentation import ScanContext, SegmentConfig
+from continual_segment.segmentation.label_upsampler import LabelUpsampler
 from continual_segment.segmentation.merge import highest_probability
+from continual_segment.segmentation.pack_decoder import PackDecoder
+from continual_segment.segmentation.predictions import PackPrediction, PackProfile
 from continual_segment.segmentation.sampling import Sampling
-from continual_segment.segmentation.scan_grid import LabelsOnScan
+from continual_segment.segmentation.slab import Slab
+from continual_segment.segmentation.window_accumulator import AccumulatedSlab
 
 MADE = tilted(-18.5, shape=(20, 46, 50))
 SLICE_ML = 46 * 50 * abs(np.linalg.det(MADE.affine[:3, :3])) / 1000
@@ -32,10 +34,10 @@ EVERYTHING = OutputConfig(
 
 
 def one_organ_everywhere(pack, values, share):
-    """In place of what a pack says: a model that labels tissue, air and padding alike."""
+    """In place of a pack's prediction: a model that labels tissue, air and padding alike."""
     probabilities = torch.zeros(len(pack.organ_ids), *values.shape[1:])
     probabilities[1] = 1.0
-    return Answer(pack.voice, pack.organ_ids, probabilities, torch.ones_like(probabilities[0]))
+    return PackPrediction(pack.profile, pack.organ_ids, probabilities)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def results(shared_model_folder, tmp_path_factory):
     (folder / "nifti").mkdir()
     write_nifti(folder / "nifti" / "case.nii.gz", MADE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(slabs.PackDecoder, "answer", one_organ_everywhere)
+        patch.setattr(PackDecoder, "predict", one_organ_everywhere)
         for kind, name in {"series": "case", "nifti": "case.nii.gz"}.items():
             source, out = folder / kind / name, folder / kind / "out"
             config = SegmentConfig(progress=False, nested=False, body_parts=False)
@@ -117,15 +119,14 @@ def test_a_sheared_file_is_labelled_on_its_own_grid(results):
 
 def labels_by_threshold(scan, grid):
     """Bright voxels, by the way that labels take from the prepared scan to a grid."""
-    pack = slabs.PackDecoder.__new__(slabs.PackDecoder)
-    pack.organ_ids, pack.voice, pack.keeps_features = torch.tensor([0, 1]), Voice(), False
+    pack = PackDecoder.__new__(PackDecoder)
+    pack.organ_ids, pack.profile, pack.accumulates_features = torch.tensor([0, 1]), PackProfile(), False
     bright = torch.from_numpy(scan.voxels.astype(np.float32)) - LEVEL
-    slab = slabs.Slab(
-        slice(0, len(bright)), [pack], [Said(torch.stack([-bright, bright]), None)], Surroundings()
-    )
+    output = AccumulatedSlab(torch.stack([-bright, bright]), None)
+    slab = Slab(slice(0, len(bright)), [pack], [output], ScanContext())
     sampling = Sampling.of(scan, scan.grid.shape, grid)
-    found = LabelsOnScan(highest_probability, sampling, np.arange(2, dtype=np.uint16))
-    found.put(slab, slab.decide([highest_probability])[0][0])
+    found = LabelUpsampler(highest_probability, sampling, np.arange(2, dtype=np.uint16))
+    found.add(slab, slab.merge([highest_probability])[0][0])
     return found.organ
 
 
@@ -154,16 +155,16 @@ def test_padding_does_not_hide_that_values_are_not_hounsfield_units(tmp_path):
 
 
 def pixels_asked(monkeypatch, made: Made, model, folder, formats):
-    """Voxels at which packs are asked while a series is segmented: what the time goes into."""
+    """Voxels at which packs predict while a series is segmented, which takes most of the time."""
     write_series(folder / "case", made)
-    original, asked = slabs.PackDecoder.answer, []
+    original, asked = PackDecoder.predict, []
 
-    def answer(pack, values, share):
+    def predict(pack, values, share):
         asked.append(values[0].numel())
         return original(pack, values, share)
 
     with monkeypatch.context() as patch:
-        patch.setattr(slabs.PackDecoder, "answer", answer)
+        patch.setattr(PackDecoder, "predict", predict)
         config = SegmentConfig(progress=False, body_parts=False)
         assert (
             segment(folder / "case", model, folder / "out", config=config, outputs=OutputConfig(formats))

@@ -13,7 +13,7 @@ from continual_segment.data.prepare import PrepareConfig, PreparedDataset, on_sp
 from continual_segment.errors import DatasetError
 from continual_segment.files.records import as_record
 from continual_segment.packed import PackedVolume
-from continual_segment.segmentation.rows import Rows
+from continual_segment.segmentation.padded_scan import PaddedScan
 from continual_segment.volume import Grid, Volume
 
 HU = np.array([-3000, -1024, 0, 512, 1024, 3000], np.int16)
@@ -98,7 +98,7 @@ def test_a_window_is_stored_as_version_0_1_did():
 def test_around_the_scan_there_is_air_or_zero(padding, value, scan):
     fitted = replace(PERCENTILES, padding=padding).fitted()
     assert fitted.padding_value == pytest.approx(value)
-    padded = Rows(scan, (24, 8, 8), fitted)[slice(0, 24)]
+    padded = PaddedScan(scan, (24, 8, 8), fitted)[slice(0, 24)]
     assert padded.shape == (24, 8, 8)
     assert np.all(padded[0] == np.float32(fitted.padding_value))
 
@@ -125,7 +125,7 @@ def test_training_and_segmentation_read_the_same_numbers(intensity, raw, tmp_pat
     case = dataset.case(tiny.cases[0])
     volume, _ = raw.read(raw.cases[0])
     resampled = on_spacing(volume, config)
-    rows = Rows(resampled, (1, 1, 1), intensity.fitted(resampled))
+    rows = PaddedScan(resampled, (1, 1, 1), intensity.fitted(resampled))
     assert np.array_equal(case.intensity.normalise(case.scan[:]), rows[slice(0, case.shape[0])])
 
 

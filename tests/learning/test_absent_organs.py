@@ -67,7 +67,7 @@ def test_it_is_left_out_of_the_pack_with_a_notice(without, absent, base_folder, 
     assert pack.decoder().head.out_channels == len(dataset.organs)
     assert verify(base_folder).good
     segmenter = Segmenter(Model.open(base_folder), packs=["chest"], config=SegmentConfig(progress=False))
-    labels, _ = segmenter(read_scan(scan_path))
+    labels = segmenter(read_scan(scan_path)).labels
     assert absent.id not in labels.names
     assert absent.id not in np.unique(labels.voxels)
 

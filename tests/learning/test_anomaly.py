@@ -13,7 +13,7 @@ from continual_segment.learning.step import run_folder
 from continual_segment.model import Model, verify
 from continual_segment.model.head import AnomalyHead, add_head, anomaly_heads
 from continual_segment.segmentation import SegmentConfig, Segmenter
-from continual_segment.segmentation import segment as segment_module
+from continual_segment.segmentation.pack_decoder import PackDecoder
 
 
 @pytest.fixture
@@ -57,23 +57,21 @@ def test_the_command_learns_a_head(model_folder, datasets, capsys):
     assert [head.name for head in anomaly_heads(Model.open(model_folder))] == ["tumours"]
 
 
-def test_where_tissue_is_diseased_the_pack_that_knows_disease_is_heard(
-    model_folder, datasets, config, scan_path
-):
+def test_where_tissue_is_diseased_the_disease_aware_pack_counts(model_folder, datasets, config, scan_path):
     head = learn_anomaly(datasets["chest"], model_folder, config, "everything")
     scan = read_scan(scan_path)
     segmenter = Segmenter(
         Model.open(model_folder), config=SegmentConfig(progress=False, merge="background-aware")
     )
-    assert segmenter.heads == []  # no pack knows disease, so nobody asks
-    usual = segmenter.labels(scan).voxels
-    segmenter.packs[0].voice = replace(segmenter.packs[0].voice, anomaly_aware=True)
-    assert segmenter._told_of_disease
+    assert segmenter.heads == []  # no pack is disease-aware, so no head is needed
+    usual = segmenter(scan).labels.voxels
+    segmenter.packs[0].profile = replace(segmenter.packs[0].profile, anomaly_aware=True)
+    assert segmenter._uses_anomalies
     found = {}
     for sure in (-50.0, 50.0):
         head.weights["head.weight"].zero_()
         head.weights["head.bias"].copy_(torch.tensor([0.0, sure]))
-        segmenter.heads = [segment_module.head_runner(head, torch.device("cpu"))]
-        found[sure] = segmenter.labels(scan).voxels
+        segmenter.heads = [PackDecoder.of_head(head, torch.device("cpu"))]
+        found[sure] = segmenter(scan).labels.voxels
     assert (found[-50.0] == usual).all()  # healthy everywhere
     assert (found[50.0] != usual).any()

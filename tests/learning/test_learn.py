@@ -32,10 +32,9 @@ def source(datasets, preset):
 
 
 def answers(folder, scan_path, pack):
-    labels, scores = Segmenter(Model.open(folder), packs=[pack], config=SegmentConfig(progress=False))(
-        read_scan(scan_path)
-    )
-    return labels.voxels, scores.voxels
+    segmenter = Segmenter(Model.open(folder), packs=[pack], config=SegmentConfig(progress=False))
+    found = segmenter(read_scan(scan_path), scores=True)
+    return found.labels.voxels, found.scores.voxels
 
 
 def test_later_steps_change_no_byte_and_no_output_of_what_was_learned(

@@ -53,7 +53,7 @@ def test_reading_and_writing_changes_no_byte(model):
 
 def test_the_labels_of_a_scan_are_those_of_version_0_1(model):
     pack = OrganPack.read(STORED / "chest.pack")
-    labels = Segmenter(model.add(pack), config=SegmentConfig(progress=False)).labels(made_up_scan()).voxels
+    labels = Segmenter(model.add(pack), config=SegmentConfig(progress=False))(made_up_scan()).labels.voxels
     expected = np.load(STORED / "labels.npz")["labels"]
     assert len(np.unique(expected)) == 10
     if pack.probe_environment == environment():

@@ -18,7 +18,7 @@ from continual_segment.cli.pack import parts_of
 from continual_segment.errors import ModelError
 from continual_segment.model import Model, OrganPack
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
-from continual_segment.segmentation.segment import pack_decoder
+from continual_segment.segmentation.pack_decoder import PackDecoder
 
 
 @pytest.fixture
@@ -191,8 +191,8 @@ def test_whatever_is_mutated_a_pack_is_refused_or_it_runs(data, sound, base_fold
         return
     (name,) = set(model.pack_names) - {"totalseg"}
     pack = model.pack(name)
-    running = pack_decoder(pack, torch.device("cpu"))
-    assert all(share >= 0 for share in (*running.voice.shares, *running.voice.reach))
+    profile = PackDecoder.of_pack(pack, torch.device("cpu")).profile
+    assert all(share >= 0 for share in (*profile.shares, *profile.relative_coverage))
     assert parts_of(pack).isprintable()
     model.remove(name)
 

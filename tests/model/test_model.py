@@ -30,7 +30,7 @@ def foreign_pack(base, make_pack):
 
 
 def segmentation(folder, scan_path):
-    labels, _ = Segmenter(Model.open(folder), config=SegmentConfig(progress=False))(read_scan(scan_path))
+    labels = Segmenter(Model.open(folder), config=SegmentConfig(progress=False))(read_scan(scan_path)).labels
     return labels.voxels
 
 

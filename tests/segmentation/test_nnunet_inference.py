@@ -5,13 +5,13 @@ import pytest
 import torch
 from scipy import ndimage
 
-from continual_segment.segmentation.blend import Blend
 from continual_segment.segmentation.nnunet_inference import (
     logit_axes,
     nnunet_window_starts,
     nnunet_window_weights,
 )
 from continual_segment.segmentation.sampling import Axis
+from continual_segment.segmentation.window_accumulator import WindowAccumulator
 from continual_segment.segmentation.windows import gaussian_weights, window_starts
 
 
@@ -64,18 +64,18 @@ def test_the_largest_weight_is_half_a_voxel_beside_that_of_our_own():
 def test_sums_of_windows_round_as_those_of_nnunet():
     """Sums in float16 whose terms are products in float32, windows in the order of their starts."""
     rng = np.random.default_rng(0)
-    weights = torch.from_numpy(nnunet_window_weights((8, 6, 6)))
+    weights = torch.from_numpy(nnunet_window_weights((6, 8, 6)))
     starts = nnunet_window_starts(17, 8)
-    logits = [torch.from_numpy(rng.normal(0, 5, (3, 8, 6, 6)).astype(np.float32)) for _ in starts]
-    total, count = torch.zeros(3, 17, 6, 6, dtype=torch.half), torch.zeros(17, 6, 6, dtype=torch.half)
-    blend = Blend(3, (17, 6, 6), torch.device("cpu"))
+    logits = [torch.from_numpy(rng.normal(0, 5, (3, 6, 8, 6)).astype(np.float32)) for _ in starts]
+    total, count = torch.zeros(3, 6, 17, 6, dtype=torch.half), torch.zeros(6, 17, 6, dtype=torch.half)
+    accumulator = WindowAccumulator(3, (6, 17, 6), torch.device("cpu"))
     for start, window in zip(starts, logits, strict=True):
-        place = slice(start, start + 8), slice(None), slice(None)
-        blend.add(window, weights, place)
-        total[:, place[0]] += window * weights
-        count[place] += weights
-    said = blend.finish(17, count, (slice(None), slice(None), slice(None)))
-    assert torch.equal(said.values, total / count)
+        lines = slice(start, start + 8)
+        accumulator.add(window, weights, (lines, slice(None)))
+        total[:, :, lines] += window * weights
+        count[:, lines] += weights
+    mean = accumulator.finish(6, count, (slice(None), slice(None), slice(None)))
+    assert torch.equal(mean.values, total / count)
 
 
 def dense(axis, old):

@@ -41,8 +41,8 @@ def request_of(
     request = {
         "version": __version__,
         "encoder": encoder,
-        "packs": {pack.voice.name: pack.voice.fingerprint for pack in segmenter.packs},
-        "anomaly_heads": {head.voice.name: head.voice.fingerprint for head in segmenter.heads},
+        "packs": {pack.profile.name: pack.profile.fingerprint for pack in segmenter.packs},
+        "anomaly_heads": {head.profile.name: head.profile.fingerprint for head in segmenter.heads},
         "body_parts": regressor.fingerprint if regressor else None,
         "organs": [organ.name for organ in segmenter.organs],
         "settings": settings,

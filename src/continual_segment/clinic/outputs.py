@@ -28,7 +28,7 @@ from continual_segment.files import (
 )
 from continual_segment.files.atomic import staged
 from continual_segment.files.dicom.choose import check_pick
-from continual_segment.segmentation.explain import Explained
+from continual_segment.segmentation.explanation import Explanation
 from continual_segment.segmentation.nested import layers
 from continual_segment.volume import Grid, LabelMap, Volume
 
@@ -89,7 +89,7 @@ class Result:
     case: Case
     labels: LabelMap
     scores: Volume | None
-    explained: Explained | None
+    explanation: Explanation | None
     nested: bool
     """Whether parts are drawn over wholes in the labels."""
     seconds: float
@@ -108,17 +108,17 @@ def write_result(result: Result, config: OutputConfig, request: Mapping[str, Any
     """Everything that was asked for; nothing where something goes wrong."""
     started = time.perf_counter()
     case = result.case
-    job, source, labels, explained = case.job, case.source, result.labels, result.explained
+    job, source, labels, explanation = case.job, case.source, result.labels, result.explanation
     labelled = Labelled(job, source, labels, result.nested, result.on_slices)
     with staged(job.folder, last=job.beside(Path(), FOLDER, ".json")) as stage:
         for name in config.formats:
             write_format(name, stage, labelled)
         if (config.scores or config.explain) and result.scores is not None:
             write_scan(job.beside(stage, "scores"), result.scores)
-        if config.explain and explained is not None:
-            write_reasons(job, stage, explained)
-        if config.statistics and explained is not None:
-            rows = organ_statistics(source.on_grid, labelled.layers(labels), explained.quality)
+        if config.explain and explanation is not None:
+            write_explanation(job, stage, labels, explanation)
+        if config.statistics and explanation is not None:
+            rows = organ_statistics(source.on_grid, labelled.layers(labels), explanation.quality)
             write_json(
                 job.beside(stage, "statistics", ".json"), {row.pop("organ"): row for row in _copies(rows)}
             )
@@ -142,9 +142,9 @@ def _copies(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [dict(row) for row in rows]
 
 
-def write_reasons(job: Job, stage: Path, explained: Explained) -> None:
-    write_labels(job.beside(stage, "packs"), explained.packs)
-    write_json(job.beside(stage, "quality", ".json"), explained.as_data())
-    divided = layers(explained.labels)
+def write_explanation(job: Job, stage: Path, labels: LabelMap, explanation: Explanation) -> None:
+    write_labels(job.beside(stage, "packs"), explanation.packs)
+    write_json(job.beside(stage, "quality", ".json"), explanation.as_data())
+    divided = layers(labels)
     for number, layer in enumerate(divided if len(divided) > 1 else []):
         write_labels(job.beside(stage, "layers", f"_{number}.nii.gz"), layer)

@@ -26,8 +26,7 @@ from continual_segment.files import is_scan_file
 from continual_segment.files.dicom.listing import title as title_of
 from continual_segment.model import Model
 from continual_segment.processes import Companion
-from continual_segment.segmentation import SegmentConfig, Segmenter
-from continual_segment.segmentation.slabs import Known
+from continual_segment.segmentation import ScanContext, SegmentConfig, Segmenter
 
 log = logging.getLogger(__name__)
 
@@ -168,19 +167,24 @@ def segment_case(
     for sentence in (*case.source.notes, *case.sanity.problems, *case.sanity.warnings):
         log.warning("%s: %s", case.job.case, sentence)
     volume, title = case.source.volume, case.job.case
-    known = Known(regressor.regions(volume).body_part) if regressor else None
-    reasons = outputs.explain or outputs.statistics
-    grids = outputs.grids(case.source)
-    found = segmenter.on_grids(volume, grids, title, known, outputs.scores, reasons)
+    grid, *extra_grids = outputs.grids(case.source)
+    found = segmenter(
+        volume,
+        scores=outputs.scores,
+        explain=outputs.explain or outputs.statistics,
+        context=ScanContext.of(regressor.regions(volume).body_part) if regressor else None,
+        grid=grid,
+        extra_grids=extra_grids,
+        title=title,
+    )
     seconds = time.perf_counter() - started
-    labels, *on_slices = found.labels
     return Result(
         case,
-        labels,
+        found.labels,
         found.scores,
-        found.explained,
+        found.explanation,
         segmenter.config.nested,
         seconds,
         how_computed(segmenter.config),
-        *on_slices,
+        *found.labels_on,
     )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from continual_segment.organs import find_organ
-from continual_segment.segmentation.explain import OrganQuality
+from continual_segment.segmentation.explanation import OrganQuality
 from continual_segment.volume import LabelMap, Volume
 
 COLUMNS = [

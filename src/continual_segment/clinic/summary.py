@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from continual_segment.names import printable
-from continual_segment.segmentation.explain import organs_at_faces
+from continual_segment.segmentation.explanation import organs_at_faces
 from continual_segment.segmentation.nested import Nesting, nesting_of
 from continual_segment.volume import LabelMap
 

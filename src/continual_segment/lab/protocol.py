@@ -127,13 +127,13 @@ def score(
     if not all((path / "evaluation.json").exists() for path in kept):
         opened = Model.open(model)
         segmenter = Segmenter(opened, packs=packs, config=config.segment)
-        rules = (segmenter.alone(dataset), segmenter.rule)
+        rules = {"own": segmenter.single_pack_rule(dataset), "merged": segmenter.merge_rule()}
         rows: tuple[list[ScoreRow], ...] = ([], [])
         for case in test.cases:
             scan, truth = test.raw.read(case)
-            results = segmenter.by_rules(scan, rules, title=case.name)
-            for found, (labels, _) in zip(rows, results, strict=True):
-                found += score_case(case.name, labels, truth)
+            results = segmenter.compare_rules(scan, rules, title=case.name)
+            for found, result in zip(rows, results.values(), strict=True):
+                found += score_case(case.name, result.labels, truth)
         for path, found in zip(kept, rows, strict=True):
             Evaluation.from_rows(found, test.splits, opened.encoder_fingerprint).write(path)
     own, everything = map(Evaluation.read, kept)
@@ -145,5 +145,6 @@ def make_example(model: Path, name: str, test: HeldOut, config: ExperimentConfig
     opened, case = Model.open(model), test.cases[0]
     scan, truth = test.raw.read(case)
     segmenter = Segmenter(opened, config=config.segment)
-    (own, _), (merged, _) = segmenter.by_rules(scan, (segmenter.alone(name), segmenter.rule))
-    return Example(name, case.name, scan, truth, own, merged)
+    rules = {"own": segmenter.single_pack_rule(name), "merged": segmenter.merge_rule()}
+    found = segmenter.compare_rules(scan, rules)
+    return Example(name, case.name, scan, truth, found["own"].labels, found["merged"].labels)

@@ -1,8 +1,8 @@
-"""What computes the networks: one interface, several engines.
+"""Engines that run the networks, behind one interface.
 
-A backend takes a network in evaluation mode and gives back a function with the same inputs and outputs. All
-compute in float32 on a CPU; on CUDA convolutions run in float16 (autocast), as nnU-Net does. Results differ
-between backends by rounding alone.
+A backend takes a network in evaluation mode and returns a function with the same inputs and outputs. All
+compute in float32 on a CPU; on CUDA, convolutions run in float16 (autocast), as in nnU-Net. Results of
+different backends differ by rounding only.
 """
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ from continual_segment.networks import Decoder, GeneralEncoder
 from continual_segment.networks.heads import ProjectionHead
 
 BackendName = Literal["eager", "compiled", "openvino"]
-Encode = Callable[[Tensor], Sequence[Tensor]]
-Decode = Callable[[Sequence[Tensor]], Tensor]
 
 
 class FlatEncoder(nn.Module):
-    """The encoder with a tuple as output, as compilers want it."""
+    """The encoder with a tuple as output, which compilers require."""
 
     def __init__(self, encoder: GeneralEncoder) -> None:
         super().__init__()
@@ -37,7 +35,7 @@ class FlatEncoder(nn.Module):
 
 
 class FlatDecoder(nn.Module):
-    """A decoder that takes the feature maps one by one and stops before its last layer where told to."""
+    """A decoder that takes feature maps as separate arguments, on request without its last layer."""
 
     def __init__(self, decoder: Decoder | ProjectionHead, without_head: bool) -> None:
         super().__init__()
@@ -47,35 +45,37 @@ class FlatDecoder(nn.Module):
         return self.decoder.finest(features) if self.without_head else self.decoder(features)
 
 
-def start_encoder(encoder: GeneralEncoder, backend: BackendName) -> Encode:
+def start_encoder(encoder: GeneralEncoder, backend: BackendName) -> Callable[[Tensor], Sequence[Tensor]]:
     """The encoder, ready to run."""
     return BACKENDS[backend](FlatEncoder(encoder))
 
 
-def start_decoder(decoder: Decoder | ProjectionHead, without_head: bool, backend: BackendName) -> Decode:
+def start_decoder(
+    decoder: Decoder | ProjectionHead, without_head: bool, backend: BackendName
+) -> Callable[[Sequence[Tensor]], Tensor]:
     """A decoder, ready to run: logits, or the finest features without its last layer."""
     run = BACKENDS[backend](FlatDecoder(decoder, without_head))
     return lambda features: run(*features)
 
 
 def precision(device: torch.device) -> AbstractContextManager[Any]:
-    """float16 where a GPU is made for it, float32 elsewhere."""
+    """float16 on CUDA, float32 elsewhere."""
     return torch.autocast("cuda", torch.float16) if device.type == "cuda" else nullcontext()
 
 
 def eager(network: nn.Module) -> Callable[..., Any]:
-    """PyTorch as it is."""
+    """Plain PyTorch."""
     return network
 
 
 def compiled(network: nn.Module) -> Callable[..., Any]:
-    """torch.compile with weights as constants. What it makes is kept for the next run."""
+    """torch.compile with weights as constants; compiled networks are cached for the next run."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
     return torch.compile(network, dynamic=False, options={"freezing": True})
 
 
 def openvino(network: nn.Module) -> Callable[..., Any]:
-    """Intel's OpenVINO in float32; made for each size of input when it is first seen."""
+    """Intel's OpenVINO in float32; compiled once for each input shape."""
     try:
         import openvino as ov
     except ImportError as error:
@@ -85,17 +85,17 @@ def openvino(network: nn.Module) -> Callable[..., Any]:
         ) from error
     core = ov.Core()
     core.set_property({"CACHE_DIR": str(cache_folder() / "openvino")})
-    made: dict[tuple[torch.Size, ...], Any] = {}
+    compiled_for: dict[tuple[torch.Size, ...], Any] = {}
 
     def run(*inputs: Tensor) -> Any:
         shapes = tuple(each.shape for each in inputs)
-        if shapes not in made:
+        if shapes not in compiled_for:
             with torch.no_grad():
                 converted = ov.convert_model(network, example_input=inputs, input=[list(s) for s in shapes])
-            made[shapes] = core.compile_model(
+            compiled_for[shapes] = core.compile_model(
                 converted, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads()}
             )
-        found = made[shapes]([each.contiguous().numpy() for each in inputs])
+        found = compiled_for[shapes]([each.contiguous().numpy() for each in inputs])
         tensors = tuple(torch.from_numpy(found[i]) for i in range(len(found)))
         return tensors if len(tensors) > 1 else tensors[0]
 
@@ -103,12 +103,12 @@ def openvino(network: nn.Module) -> Callable[..., Any]:
 
 
 def threads() -> int:
-    """As many as PyTorch takes."""
+    """As many as PyTorch uses."""
     return torch.get_num_threads()
 
 
 def cache_folder() -> Path:
-    """Where compiled networks are kept between runs."""
+    """Cache of compiled networks."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(home) / "continual-segment"
 

@@ -1,15 +1,15 @@
-"""Rules that merge the packs' answers into one label map.
+"""Rules that merge the predictions of all packs into one label map.
 
-A decoder calls everything outside its own organs background and has never seen the rest of the body. So packs
-contradict each other, and one may see its organ where it cannot be. A rule decides each voxel from what the
-packs say, how well each covers this part of the body, and whether the tissue is diseased. What the published
-equations cannot do, and why there are others, stands in docs/paper_to_code.md.
+A decoder predicts background outside its own organs, and its training scans may show only a part of the body.
+So packs contradict each other, and a pack may predict its organ where it cannot be. A rule decides each voxel
+from the predictions, from how well each pack covers this part of the body, and from the probability of
+disease. docs/paper_to_code.md lists the limits of the published equations, which the other rules address.
 
-Names in the formulas: y, probability of the organ a pack names; P, its coverage of the body part (1 where
-that is unknown); e, probability of disease; M = (1 + P (1 - e)) / 2; x = M y. Between equals the larger x
-wins, then the lower organ id, then the pack's fingerprint, so that the order of the packs decides nothing.
+Names in the formulas: y, probability of the organ that a pack predicts; P, its coverage of the body part (1
+where that is unknown); e, probability of disease; M = (1 + P (1 - e)) / 2; x = M y. Ties go to the larger x,
+then to the lower organ id, then to the lower fingerprint: the order of the packs has no effect.
 
-In:  per pack an Answer, and Surroundings
+In:  a PackPrediction per pack, and the ScanContext
 Out: Decision
 """
 
@@ -21,10 +21,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from continual_segment.segmentation.answers import Answer, Decision, Surroundings
+from continual_segment.segmentation.context import ScanContext
+from continual_segment.segmentation.predictions import Decision, PackPrediction
 
-Merge = Callable[[Sequence[Answer], Surroundings], Decision]
-MergeRule = Literal[
+MergeRule = Callable[[Sequence[PackPrediction], ScanContext], Decision]
+RuleName = Literal[
     "probability",
     "ensemble",
     "literal",
@@ -35,131 +36,144 @@ MergeRule = Literal[
     "consensus",
 ]
 LEAST_COVERED = 0.5
-"""theta of the rule `threshold`."""
+"""theta of the rule `threshold`, and the least coverage of a voter in `consensus`."""
 LEFT_TO_OTHERS = 0.25
-"""Of a vote by a pack that has seen no disease, where one that has votes too, in the rule `consensus`. With 0
-healthy organs lose by a weak disease-aware pack, with more than a third diseased ones: docs/results.md."""
+"""Share of its vote that a pack without disease in its training keeps where a disease-aware pack votes too,
+in the rule `consensus`. With 0, a weak disease-aware pack costs healthy organs; with more than a third,
+diseased organs lose: docs/results.md."""
 
 
-def highest_probability(answers: Sequence[Answer], around: Surroundings) -> Decision:
-    """The largest y; neither body part nor disease is asked."""
-    return choose(answers, [answer.score for answer in answers])
+def highest_probability(predictions: Sequence[PackPrediction], context: ScanContext) -> Decision:
+    """The largest y; body part and disease are ignored."""
+    return choose(predictions, [prediction.score for prediction in predictions])
 
 
-def ensemble(answers: Sequence[Answer], around: Surroundings) -> Decision:
+def ensemble(predictions: Sequence[PackPrediction], context: ScanContext) -> Decision:
     """The largest mean probability over all packs that know the organ; the paper's control."""
     means = []
-    for candidate in answers:
-        owners = torch.stack([answer.knows(candidate.organ) for answer in answers]).sum(dim=0)
-        total = torch.stack([answer.probability_of(candidate.organ) for answer in answers]).sum(dim=0)
-        means.append(total / owners)
-    return choose(answers, means, scores=means)
+    for candidate in predictions:
+        owners = torch.stack([prediction.knows(candidate.organ) for prediction in predictions]).sum(dim=0)
+        probabilities = [prediction.probability_of(candidate.organ) for prediction in predictions]
+        means.append(torch.stack(probabilities).sum(dim=0) / owners)
+    return choose(predictions, means, scores=means)
 
 
-def literal(answers: Sequence[Answer], around: Surroundings) -> Decision:
+def literal(predictions: Sequence[PackPrediction], context: ScanContext) -> Decision:
     """The least -x log x: the published equations, P in sum 1 over the body and e the same for all packs."""
-    sure = [trusted(answer, around.per_slice(answer.voice.shares), around.disease()) for answer in answers]
-    return choose(answers, [-entropy(x) for x in sure], sure)
-
-
-def restated(answers: Sequence[Answer], around: Surroundings) -> Decision:
-    """The same, but P is 1 in the best covered part, and a pack that has seen the disease keeps its M."""
-    sure = [trust(answer, around) for answer in answers]
-    return choose(answers, [-entropy(x) for x in sure], sure)
-
-
-def monotone(answers: Sequence[Answer], around: Surroundings) -> Decision:
-    """The largest x: what less entropy means, but an answer never gains by being less sure."""
-    sure = [trust(answer, around) for answer in answers]
-    return choose(answers, sure, sure)
-
-
-def threshold(answers: Sequence[Answer], around: Surroundings) -> Decision:
-    """`restated` without answers of (1 + P) y / 2 up to a half, which is all of a pack out of its region."""
-    sure = [trust(answer, around) for answer in answers]
-    kept = [
-        answer.names_organ & (trusted(answer, around.per_slice(answer.voice.reach), 0.0) > LEAST_COVERED)
-        for answer in answers
+    confidence = [
+        weighted_probability(prediction, context.per_slice(prediction.profile.shares), context.disease())
+        for prediction in predictions
     ]
-    return choose(answers, [-entropy(x) for x in sure], sure, allowed=kept)
+    return choose(predictions, [-entropy(x) for x in confidence], confidence)
 
 
-def background_aware(answers: Sequence[Answer], around: Surroundings) -> Decision:
+def restated(predictions: Sequence[PackPrediction], context: ScanContext) -> Decision:
+    """`literal`, but P is 1 in the best covered part, and disease does not lower M of disease-aware packs."""
+    confidence = [confidence_of(prediction, context) for prediction in predictions]
+    return choose(predictions, [-entropy(x) for x in confidence], confidence)
+
+
+def monotone(predictions: Sequence[PackPrediction], context: ScanContext) -> Decision:
+    """The largest x: the intent of least entropy, but lower confidence never wins."""
+    confidence = [confidence_of(prediction, context) for prediction in predictions]
+    return choose(predictions, confidence, confidence)
+
+
+def threshold(predictions: Sequence[PackPrediction], context: ScanContext) -> Decision:
+    """`restated` with predictions of (1 + P) y / 2 above a half only: no pack wins out of its region."""
+    confidence = [confidence_of(prediction, context) for prediction in predictions]
+    kept = [
+        prediction.predicts_organ
+        & (weighted_probability(prediction, context.coverage(prediction.profile), 0.0) > LEAST_COVERED)
+        for prediction in predictions
+    ]
+    return choose(predictions, [-entropy(x) for x in confidence], confidence, allowed=kept)
+
+
+def background_aware(predictions: Sequence[PackPrediction], context: ScanContext) -> Decision:
     """Coverage as reliability, and background competes.
 
-    A pack's probability of organ c counts r p, r = P (1 - e o): o is 1 where another, disease-aware pack
-    knows c too, so that no organ is lost for want of one. Background has the product over packs of what
-    is left, an organ 1 - the product of (1 - r p) over the packs that know it; the largest wins.
+    A pack's probability p of organ c counts as r p with r = P (1 - e o). o is 1 if a disease-aware pack knows
+    c too, so that no organ is lost because no such pack knows it. Background has the product over packs of
+    what remains, an organ 1 - the product of (1 - r p) over the packs that know it; the largest wins.
     """
-    shared = aware_organs(answers)
-    background = torch.ones_like(answers[0].weight)
-    for answer in answers:
-        reach, disease = around.per_slice(answer.voice.reach), around.disease(answer.voice)
-        distrusted = disease * answer.mass_of(shared) if len(shared) else 0.0
-        claimed = reach * (1 - answer.background - distrusted)
-        background = background * (1 - claimed * answer.heard).clamp(0, 1)
-    own = [reliable(answer, answer.organ, around, shared) for answer in answers]
+    shared = aware_organs(predictions)
+    background = torch.ones_like(predictions[0].score)
+    for prediction in predictions:
+        coverage, disease = context.coverage(prediction.profile), context.disease(prediction.profile)
+        distrusted = disease * prediction.probability_of_any(shared) if len(shared) else 0.0
+        claimed = coverage * (1 - prediction.background - distrusted)
+        background = background * (1 - claimed * prediction.has_vote).clamp(0, 1)
+    own = [reliable(prediction, prediction.organ, context, shared) for prediction in predictions]
     evidence = []
-    for candidate in answers:
+    for candidate in predictions:
         missed = torch.ones_like(background)
-        for answer in answers:
-            missed = missed * (1 - reliable(answer, candidate.organ, around, shared))
+        for prediction in predictions:
+            missed = missed * (1 - reliable(prediction, candidate.organ, context, shared))
         evidence.append(1 - missed)
-    allowed = [answer.eligible & (s > background) for answer, s in zip(answers, evidence, strict=True)]
-    return choose(answers, evidence, own, evidence, allowed)
+    allowed = [each.eligible & (s > background) for each, s in zip(predictions, evidence, strict=True)]
+    return choose(predictions, evidence, own, evidence, allowed)
 
 
-def consensus(answers: Sequence[Answer], around: Surroundings) -> Decision:
-    """All packs that know an organ vote on it, as far as they cover this part; against it stands background.
+def consensus(predictions: Sequence[PackPrediction], context: ScanContext) -> Decision:
+    """All packs that know an organ vote on it, weighted by their coverage of the body part.
 
-    The organ has the mean of p over its voters, weighted with P. It is seen where that is more than their
-    mean of background, and one of them is trusted to a half. A pack that knows parts of the organ alone votes
-    only where it sees one.
+    The organ has the mean of p over its voters, weighted by P. It may win where this mean is above the
+    voters' mean probability of background and the coverage of at least one voter is a half. A pack that knows
+    only parts of the organ votes only where it predicts one of them.
 
-    A disease-aware pack has seen the healthy organ and the diseased; others go wrong far beyond a tumour,
-    where no map of disease warns of it. So where it votes, the others have a quarter of their votes. And
-    where it sees its organ, they have seen another there only as surely as it leaves room for.
+    Disease-aware packs are trained on healthy and on diseased organs; other packs fail far beyond a tumour,
+    also where the anomaly map shows nothing. So where a disease-aware pack votes, the votes of the others
+    count a quarter. Where it predicts its organ with p, other organs of the others count 1 - p.
     """
     means, allowed = [], []
-    for candidate in answers:
-        votes = voting_weights(answers, candidate.organ, around)
-        said = list(zip(answers, votes, strict=True))
-        seen = sum(weight * answer.probability_of(candidate.organ) for answer, weight in said)
-        unseen = sum(weight * answer.background for answer, weight in said)
+    for candidate in predictions:
+        votes = voting_weights(predictions, candidate.organ, context)
+        weighted = list(zip(votes, predictions, strict=True))
+        organ = sum(weight * prediction.probability_of(candidate.organ) for weight, prediction in weighted)
+        background = sum(weight * prediction.background for weight, prediction in weighted)
         total, best = torch.stack(votes).sum(dim=0), torch.stack(votes).amax(dim=0)
-        means.append(seen / total.clamp_min(1e-6))
-        allowed.append(candidate.eligible & (seen > unseen) & (best >= LEAST_COVERED))
-    keys = [mean * left for mean, left in zip(means, room(answers, means, allowed), strict=True)]
-    return choose(answers, keys, scores=means, allowed=allowed)
+        means.append(organ / total.clamp_min(1e-6))
+        allowed.append(candidate.eligible & (organ > background) & (best >= LEAST_COVERED))
+    factors = suppression(predictions, means, allowed)
+    keys = [mean * factor for mean, factor in zip(means, factors, strict=True)]
+    return choose(predictions, keys, scores=means, allowed=allowed)
 
 
-def voting_weights(answers: Sequence[Answer], organ: Tensor, around: Surroundings) -> list[Tensor]:
-    """Of each pack on the organ of every voxel: its coverage; of the others, what the disease-aware leave."""
-    weights = [around.per_slice(answer.voice.reach) * answer.votes_on(organ).float() for answer in answers]
+def voting_weights(
+    predictions: Sequence[PackPrediction], organ: Tensor, context: ScanContext
+) -> list[Tensor]:
+    """Weight of each pack's vote on the organ of a voxel: its coverage, less beside a disease-aware pack."""
+    weights = [
+        context.coverage(prediction.profile) * prediction.votes_on(organ).float()
+        for prediction in predictions
+    ]
     led = torch.zeros_like(weights[0])
-    for answer, weight in zip(answers, weights, strict=True):
-        if answer.voice.anomaly_aware:
+    for prediction, weight in zip(predictions, weights, strict=True):
+        if prediction.profile.anomaly_aware:
             led = torch.maximum(led, weight)
     return [
-        weight if answer.voice.anomaly_aware else weight * (1 - (1 - LEFT_TO_OTHERS) * led)
-        for answer, weight in zip(answers, weights, strict=True)
+        weight if prediction.profile.anomaly_aware else weight * (1 - (1 - LEFT_TO_OTHERS) * led)
+        for prediction, weight in zip(predictions, weights, strict=True)
     ]
 
 
-def room(answers: Sequence[Answer], means: Sequence[Tensor], allowed: Sequence[Tensor]) -> list[Tensor]:
-    """What disease-aware packs leave of each answer: all, or 1 - p where they see another organ with p."""
-    left = [torch.ones_like(mean) for mean in means]
-    for aware, mean, may in zip(answers, means, allowed, strict=True):
-        if not aware.voice.anomaly_aware:
+def suppression(
+    predictions: Sequence[PackPrediction], means: Sequence[Tensor], allowed: Sequence[Tensor]
+) -> list[Tensor]:
+    """Factor of each prediction: 1, or 1 - p where a disease-aware pack predicts another organ with p."""
+    factors = [torch.ones_like(mean) for mean in means]
+    for aware, mean, may in zip(predictions, means, allowed, strict=True):
+        if not aware.profile.anomaly_aware:
             continue
-        for index, other in enumerate(answers):
-            if not other.voice.anomaly_aware:
+        for index, other in enumerate(predictions):
+            if not other.profile.anomaly_aware:
                 rivals = may & (other.organ != aware.organ)
-                left[index] = torch.minimum(left[index], 1 - mean * rivals)
-    return left
+                factors[index] = torch.minimum(factors[index], 1 - mean * rivals)
+    return factors
 
 
-RULES: dict[MergeRule, Merge] = {
+RULES: dict[RuleName, MergeRule] = {
     "probability": highest_probability,
     "ensemble": ensemble,
     "literal": literal,
@@ -171,51 +185,57 @@ RULES: dict[MergeRule, Merge] = {
 }
 
 
-def only(name: str, rule: Merge) -> Merge:
-    """The rule with the pack of that name alone, as if there were no other."""
+def only(name: str, rule: MergeRule) -> MergeRule:
+    """The rule applied to the pack of that name alone, as if there were no other."""
 
-    def alone(answers: Sequence[Answer], around: Surroundings) -> Decision:
-        index = next(i for i, answer in enumerate(answers) if answer.voice.name == name)
-        decision = rule(answers[index : index + 1], around)
+    def alone(predictions: Sequence[PackPrediction], context: ScanContext) -> Decision:
+        index = next(i for i, prediction in enumerate(predictions) if prediction.profile.name == name)
+        decision = rule(predictions[index : index + 1], context)
         return decision._replace(pack=torch.where(decision.pack < 0, decision.pack, index))
 
     return alone
 
 
 def choose(
-    answers: Sequence[Answer],
+    predictions: Sequence[PackPrediction],
     keys: Sequence[Tensor],
-    sure: Sequence[Tensor] | None = None,
+    confidence: Sequence[Tensor] | None = None,
     scores: Sequence[Tensor] | None = None,
     allowed: Sequence[Tensor] | None = None,
 ) -> Decision:
-    """The answer with the largest key; between equals the surer, then the lower organ id, then the first.
+    """The prediction with the largest key; ties go to the larger `confidence`, the lower organ id, the first.
 
-    `allowed` says where each answer may win; unless told, where it names an organ.
+    `confidence` defaults to the keys, `scores` to the predicted probabilities, and `allowed`, where each
+    prediction may win, to the voxels where it predicts an organ.
     """
-    sure = sure or keys
-    organ, pack = torch.zeros_like(answers[0].organ), torch.full_like(answers[0].organ, -1, dtype=torch.int16)
-    score, key, best = (torch.zeros_like(answers[0].score) for _ in range(3))
-    for index, answer in enumerate(answers):
-        may = allowed[index] if allowed else answer.names_organ
-        new_key, new_sure = keys[index], sure[index]
-        surer = (new_sure > best) | ((new_sure == best) & (answer.organ < organ))
-        wins = may & ((organ == 0) | (new_key > key) | ((new_key == key) & surer))
-        organ = torch.where(wins, answer.organ, organ)
-        score = torch.where(wins, scores[index] if scores else answer.score, score)
-        key, best = torch.where(wins, new_key, key), torch.where(wins, new_sure, best)
+    confidence = confidence or keys
+    organ = torch.zeros_like(predictions[0].organ)
+    pack = torch.full_like(organ, -1, dtype=torch.int16)
+    score, key, best = (torch.zeros_like(predictions[0].score) for _ in range(3))
+    for index, prediction in enumerate(predictions):
+        may = allowed[index] if allowed else prediction.predicts_organ
+        new_key, new_best = keys[index], confidence[index]
+        wins_tie = (new_best > best) | ((new_best == best) & (prediction.organ < organ))
+        wins = may & ((organ == 0) | (new_key > key) | ((new_key == key) & wins_tie))
+        organ = torch.where(wins, prediction.organ, organ)
+        score = torch.where(wins, scores[index] if scores else prediction.score, score)
+        key, best = torch.where(wins, new_key, key), torch.where(wins, new_best, best)
         pack = torch.where(wins, index, pack)
     return Decision(organ, score, pack)
 
 
-def trust(answer: Answer, around: Surroundings) -> Tensor:
-    """x with P relative to the pack's best covered part and e for packs that have not seen the disease."""
-    return trusted(answer, around.per_slice(answer.voice.reach), around.disease(answer.voice))
+def confidence_of(prediction: PackPrediction, context: ScanContext) -> Tensor:
+    """x with P relative to the pack's best covered part, and e = 0 for disease-aware packs."""
+    return weighted_probability(
+        prediction, context.coverage(prediction.profile), context.disease(prediction.profile)
+    )
 
 
-def trusted(answer: Answer, coverage: Tensor | float, disease: Tensor | float) -> Tensor:
-    """x = M y, kept off 0 and 1."""
-    return (0.5 * (1 + coverage * (1 - disease)) * answer.score).clamp(1e-6, 1 - 1e-6)
+def weighted_probability(
+    prediction: PackPrediction, coverage: Tensor | float, disease: Tensor | float
+) -> Tensor:
+    """x = M y, kept away from 0 and 1."""
+    return (0.5 * (1 + coverage * (1 - disease)) * prediction.score).clamp(1e-6, 1 - 1e-6)
 
 
 def entropy(x: Tensor) -> Tensor:
@@ -223,13 +243,13 @@ def entropy(x: Tensor) -> Tensor:
     return -x * x.log()
 
 
-def aware_organs(answers: Sequence[Answer]) -> Tensor:
-    """Ids of the organs that some disease-aware pack knows."""
-    ids = [answer.organ_ids[1:] for answer in answers if answer.voice.anomaly_aware]
-    return torch.cat(ids).unique() if ids else answers[0].organ_ids[:0]
+def aware_organs(predictions: Sequence[PackPrediction]) -> Tensor:
+    """Ids of the organs that any disease-aware pack knows."""
+    ids = [prediction.organ_ids[1:] for prediction in predictions if prediction.profile.anomaly_aware]
+    return torch.cat(ids).unique() if ids else predictions[0].organ_ids[:0]
 
 
-def reliable(answer: Answer, organ: Tensor, around: Surroundings, shared: Tensor) -> Tensor:
-    """r p of the organ of each voxel by one pack."""
-    distrust = around.disease(answer.voice) * torch.isin(organ, shared).float()
-    return around.per_slice(answer.voice.reach) * (1 - distrust) * answer.probability_of(organ)
+def reliable(prediction: PackPrediction, organ: Tensor, context: ScanContext, shared: Tensor) -> Tensor:
+    """r p of one pack for the organ of each voxel."""
+    distrust = context.disease(prediction.profile) * torch.isin(organ, shared).float()
+    return context.coverage(prediction.profile) * (1 - distrust) * prediction.probability_of(organ)

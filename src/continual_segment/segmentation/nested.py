@@ -1,10 +1,10 @@
-"""Organs within organs: the aorta and its arch, the brain and its stem.
+"""Nested organs: the aorta and its arch, the brain and its stem.
 
-One pack may know a whole, another its parts, and both are right at the same voxel. So merging goes down in
-layers. On the first a part speaks for its whole, and wholes compete with the rest of the body; on the next
-the parts of the winner compete among themselves, and where none is named the whole stays. A voxel of a part
-is therefore always a voxel of its whole: one label map with parts drawn over wholes keeps every layer, and
-`layers` gives them back.
+One pack may know a whole, another its parts, and both are right at the same voxel. So merging works in
+layers. On the first layer a part counts as its whole, and wholes compete with the rest of the body. On the
+next layer the parts of the winner compete with each other; where no part wins, the whole remains. A voxel of
+a part is therefore always a voxel of its whole: one label map with parts drawn over wholes contains every
+layer, and `layers` separates them again.
 """
 
 from __future__ import annotations
@@ -18,31 +18,33 @@ import torch
 from torch import Tensor
 
 from continual_segment.organs import LAST_HASHED_ID, find_organ, owned_wholes
-from continual_segment.segmentation.answers import Answer, Decision, Surroundings
-from continual_segment.segmentation.merge import Merge
+from continual_segment.segmentation.context import ScanContext
+from continual_segment.segmentation.merge import MergeRule
+from continual_segment.segmentation.predictions import Decision, PackPrediction
 from continual_segment.volume import LabelMap
 
 
 class Nesting:
-    """Which of some organs are parts of which; a chain such as lobe, lung side, lung is followed."""
+    """Which organs are parts of which; chains such as lobe, lung side, lung are allowed."""
 
     def __init__(self, wholes: Mapping[int, int]) -> None:
+        """`wholes` maps the id of a part to the id of its whole."""
         self.wholes = dict(wholes)
 
     @cached_property
     def depth(self) -> int:
-        """0 where no organ is part of another."""
+        """Number of layers below the first; 0 if no organ is part of another."""
         return max((len(self.chain(part)) - 1 for part in self.wholes), default=0)
 
     def chain(self, organ: int) -> list[int]:
-        """The organ and all it is part of, the largest first."""
+        """The organ and all organs that contain it, the largest first."""
         found = [organ]
         while found[-1] in self.wholes:
             found.append(self.wholes[found[-1]])
         return found[::-1]
 
     def at(self, organ: int, layer: int) -> int:
-        """What the organ is called on a layer: itself, or the whole that it is part of there."""
+        """The organ's id on a layer: its own, or that of the whole that it belongs to there."""
         chain = self.chain(organ)
         return chain[min(layer, len(chain) - 1)]
 
@@ -58,17 +60,22 @@ class Nesting:
         return found
 
 
-def merge(
-    rule: Merge, answers: Sequence[Answer], around: Surroundings, nesting: Nesting | None = None
+def merge_predictions(
+    rule: MergeRule,
+    predictions: Sequence[PackPrediction],
+    context: ScanContext,
+    nesting: Nesting | None = None,
 ) -> Decision:
-    """Apply a rule, layer by layer where there are nested organs. The order of the packs decides nothing."""
-    order = sorted(range(len(answers)), key=lambda index: answers[index].voice.rank)
-    ranked = [answers[index] for index in order]
+    """Apply a rule, layer by layer if organs are nested. The order of the packs has no effect."""
+    order = sorted(range(len(predictions)), key=lambda index: predictions[index].profile.rank)
+    ranked = [predictions[index] for index in order]
     nesting = nesting or Nesting({})
-    decision = rule([on_layer(answer, nesting, 0) for answer in ranked], around)
+    decision = rule([on_layer(prediction, nesting, 0) for prediction in ranked], context)
     for layer in range(1, nesting.depth + 1):
-        parts = [within(on_layer(answer, nesting, layer), decision.organ, nesting) for answer in ranked]
-        inner = rule(parts, around)
+        parts = [
+            within(on_layer(prediction, nesting, layer), decision.organ, nesting) for prediction in ranked
+        ]
+        inner = rule(parts, context)
         decision = Decision(
             *(torch.where(inner.organ > 0, new, old) for new, old in zip(inner, decision, strict=True))
         )
@@ -76,25 +83,27 @@ def merge(
     return decision._replace(pack=positions[decision.pack.long()])
 
 
-def on_layer(answer: Answer, nesting: Nesting, layer: int) -> Answer:
-    """The answer with parts below this layer added to what they are part of there."""
-    ids = [nesting.at(organ, layer) for organ in answer.organ_ids.tolist()]
-    if ids == answer.organ_ids.tolist():
-        return answer
+def on_layer(prediction: PackPrediction, nesting: Nesting, layer: int) -> PackPrediction:
+    """The prediction with parts below this layer added to the whole that they belong to."""
+    ids = [nesting.at(organ, layer) for organ in prediction.organ_ids.tolist()]
+    if ids == prediction.organ_ids.tolist():
+        return prediction
     distinct = list(dict.fromkeys(ids))
-    sums = answer.sums
+    probabilities = prediction.probabilities
     if len(distinct) < len(ids):
-        target = torch.tensor([distinct.index(organ) for organ in ids], device=sums.device)
-        sums = sums.new_zeros(len(distinct), *sums.shape[1:]).index_add_(0, target, sums)
-    new_ids = torch.tensor(distinct, dtype=torch.int32, device=sums.device)
-    by_parts = new_ids[~torch.isin(new_ids, answer.organ_ids)]
-    return replace(answer, organ_ids=new_ids, sums=sums, by_parts=by_parts)
+        target = torch.tensor([distinct.index(organ) for organ in ids], device=probabilities.device)
+        sums = probabilities.new_zeros(len(distinct), *probabilities.shape[1:])
+        probabilities = sums.index_add_(0, target, probabilities)
+    new_ids = torch.tensor(distinct, dtype=torch.int32, device=probabilities.device)
+    by_parts = new_ids[~torch.isin(new_ids, prediction.organ_ids)]
+    return replace(prediction, organ_ids=new_ids, probabilities=probabilities, known_by_parts=by_parts)
 
 
-def within(answer: Answer, winner: Tensor, nesting: Nesting) -> Answer:
-    """The answer to which part of the organ that has won a voxel is of."""
-    wholes = [nesting.wholes.get(organ, -1) for organ in answer.organ_ids.tolist()]
-    return replace(answer, whole=winner, wholes=torch.tensor(wholes, dtype=torch.int32, device=winner.device))
+def within(prediction: PackPrediction, winner: Tensor, nesting: Nesting) -> PackPrediction:
+    """The prediction restricted, at each voxel, to parts of the organ that has won there."""
+    wholes = [nesting.wholes.get(organ, -1) for organ in prediction.organ_ids.tolist()]
+    of_channels = torch.tensor(wholes, dtype=torch.int32, device=winner.device)
+    return replace(prediction, whole=winner, wholes=of_channels)
 
 
 def nesting_of(labels: LabelMap) -> Nesting:
@@ -106,9 +115,9 @@ def nesting_of(labels: LabelMap) -> Nesting:
 
 
 def layers(labels: LabelMap) -> list[LabelMap]:
-    """The layers of a map with parts drawn over wholes: wholes and all undivided organs first, parts after.
+    """The layers of a map with parts drawn over wholes: first wholes and undivided organs, then parts.
 
-    On a layer below, voxels are 0 where no organ of the map is so deep.
+    On lower layers, voxels without an organ at that depth are 0.
     """
     nesting = nesting_of(labels)
     chains = {label: nesting.chain(label) for label in labels.names}

@@ -1,4 +1,4 @@
-"""Sliding windows: where they lie and how much each of their voxels counts."""
+"""Sliding windows: their positions, and the weights of their voxels."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import numpy as np
 
 
 def window_starts(length: int, window: int, overlap: float) -> list[int]:
-    """First voxels of the fewest windows that cover the axis with at least this overlap, evenly spread."""
+    """First voxels of the fewest, evenly spaced windows that cover an axis with at least this overlap."""
     if length <= window:
         return [0]
-    step = max(1, int(window * (1 - overlap) + 1e-6))  # whole voxels, else rounding eats into the overlap
+    step = max(1, int(window * (1 - overlap) + 1e-6))  # whole voxels, or rounding reduces the overlap
     count = -(-(length - window) // step) + 1
     return [round(start) for start in np.linspace(0, length - window, count)]
 
 
 def gaussian_weights(window: Sequence[int]) -> np.ndarray:
-    """Weight of each voxel of a window, 1 in its middle: predictions near its faces know less around them."""
+    """Weight of each voxel of a window, 1 in its centre: predictions near the border see less context."""
     weights = np.ones(tuple(window), dtype=np.float32)
     for axis, length in enumerate(window):
         offset = (np.arange(length) - (length - 1) / 2) / (length / 8)  # sigma is an eighth, as in nnU-Net
         shape = [-1 if axis == other else 1 for other in range(len(window))]
         weights *= np.exp(-0.5 * offset**2).astype(np.float32).reshape(shape)
-    return np.maximum(weights, weights.max() * 1e-4)  # a voxel seen by one corner alone must not divide by 0
+    return np.maximum(weights, weights.max() * 1e-4)  # no division by 0 at the corners

@@ -40,7 +40,7 @@ from continual_segment.learning.step import run_folder
 from continual_segment.model import Model, OrganPack
 from continual_segment.networks.segmentation_network import SegmentationNetwork
 from continual_segment.segmentation import Segmenter
-from continual_segment.segmentation.merge import RULES
+from continual_segment.segmentation.merge import RULES, MergeRule
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +249,7 @@ class Benchmark:
         rows = []
         for case in test.cases:
             scan, truth = test.raw.read(case)
-            rows += score_case(case.name, segmenter(scan, title=case.name)[0], truth)
+            rows += score_case(case.name, segmenter(scan, title=case.name).labels, truth)
         Evaluation.from_rows(rows, test.splits, first_step_of(opened)).write(scores)
 
     def final_pieces(self, order: str) -> Iterator[Piece]:
@@ -275,9 +275,9 @@ class Benchmark:
         rows: dict[str, list[ScoreRow]] = {rule: [] for rule in RULES}
         for case in test.cases:
             scan, truth = test.raw.read(case)
-            found = segmenter.by_rules(scan, list(map(segmenter.rule_called, RULES)), title=case.name)
-            for rule, (labels, _) in zip(RULES, found, strict=True):
-                rows[rule] += score_case(case.name, labels, truth)
+            rules: dict[str, MergeRule] = {rule: segmenter.merge_rule(rule) for rule in RULES}
+            for rule, found in segmenter.compare_rules(scan, rules, title=case.name).items():
+                rows[rule] += score_case(case.name, found.labels, truth)
         for name, each in rows.items():
             scored = Evaluation.from_rows(each, test.splits, model.encoder_fingerprint)
             scored.write(self.places.merging(order, name, dataset))

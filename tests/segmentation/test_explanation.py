@@ -1,12 +1,11 @@
-"""Reasons for a label map."""
+"""Explanations of a label map."""
 
 import numpy as np
 import pytest
 import torch
 
-from continual_segment.segmentation.answers import Answer, Decision, Voice
-from continual_segment.segmentation.explain import (
-    MergedScan,
+from continual_segment.segmentation.explanation import (
+    ExplanationBuilder,
     binary_entropy_bits,
     disagreement,
     measure_quality,
@@ -14,33 +13,33 @@ from continual_segment.segmentation.explain import (
     packs_on_grid,
 )
 from continual_segment.segmentation.nested import Nesting
-from continual_segment.segmentation.rows import WHOLE
+from continual_segment.segmentation.padded_scan import WHOLE
+from continual_segment.segmentation.predictions import Decision, PackPrediction, PackProfile
 from continual_segment.segmentation.sampling import Sampling
 from continual_segment.volume import Grid, LabelMap
 
 
-def answer(organ_ids, *channels):
-    sums = torch.tensor(channels)[:, None, None]
+def predicted(organ_ids, *channels):
     ids = torch.tensor([0, *organ_ids], dtype=torch.int32)
-    return Answer(Voice(), ids, sums, torch.ones(sums.shape[1:]))
+    return PackPrediction(PackProfile(), ids, torch.tensor(channels)[:, None, None])
 
 
-def contested(organ, winner, *answers, nesting=None):
+def contested(organ, winner, *predictions, nesting=None):
     decision = Decision(
         torch.tensor([[organ]], dtype=torch.int32), torch.ones(1, 1, len(organ)), torch.tensor([[winner]])
     )
-    return disagreement(answers, decision, nesting or Nesting({})).flatten().tolist()
+    return disagreement(predictions, decision, nesting or Nesting({})).flatten().tolist()
 
 
 def test_packs_disagree_where_one_names_another_organ_or_misses_one_it_knows():
-    knows = answer([5], [0.1, 0.9, 0.9, 0.1], [0.9, 0.1, 0.1, 0.9])  # sees 5, nothing, nothing, 5
-    other = answer([6], [0.9, 0.9, 0.9, 0.1], [0.1, 0.1, 0.1, 0.9])  # sees 6 in the last
-    third = answer([5, 6], [0.1, 0.1, 1.0, 0.1], [0.9, 0.9, 0.0, 0.9], [0.0, 0.0, 0.0, 0.0])
+    knows = predicted([5], [0.1, 0.9, 0.9, 0.1], [0.9, 0.1, 0.1, 0.9])  # sees 5, nothing, nothing, 5
+    other = predicted([6], [0.9, 0.9, 0.9, 0.1], [0.1, 0.1, 0.1, 0.9])  # sees 6 in the last
+    third = predicted([5, 6], [0.1, 0.1, 1.0, 0.1], [0.9, 0.9, 0.0, 0.9], [0.0, 0.0, 0.0, 0.0])
     assert contested([5, 5, 0, 5], [0, 2, -1, 0], knows, other, third) == [False, True, False, True]
 
 
 def test_a_whole_and_its_part_do_not_disagree():
-    whole, part = answer([7], [0.1], [0.9]), answer([8], [0.1], [0.9])
+    whole, part = predicted([7], [0.1], [0.9]), predicted([8], [0.1], [0.9])
     assert contested([8], [1], whole, part) == [True]
     assert contested([8], [1], whole, part, nesting=Nesting({8: 7})) == [False]
     assert contested([7], [0], whole, part, nesting=Nesting({8: 7})) == [False]
@@ -48,9 +47,9 @@ def test_a_whole_and_its_part_do_not_disagree():
 
 def merged(organ, pack, score, disputed):
     """One line of voxels, by two packs."""
-    found = MergedScan(organ.shape[1:], 2)
+    found = ExplanationBuilder(organ.shape[1:], ["a", "b"])
     decision = Decision(torch.tensor(organ), torch.tensor([[score]]), torch.tensor([[pack]]))
-    found.put(WHOLE, organ, decision, torch.tensor([[disputed]]))
+    found.add(WHOLE, organ, decision, torch.tensor([[disputed]]))
     return found
 
 
@@ -58,7 +57,7 @@ def test_quality_counts_voxels_of_the_organ_alone():
     organ = np.array([[[5, 5, 5, 6, 0]]], np.uint16)
     found = merged(organ, [0, 0, 1, 1, -1], [1.0, 0.5, 0.75, 1.0, 0.0], [False, True, False, True, False])
     labels = LabelMap(organ, Grid((1, 1, 5), np.diag([10.0, 10.0, 10.0, 1.0])), {5: "liver", 6: "spleen"})
-    liver, spleen = measure_quality(found, labels, {1: "a", 2: "b"})
+    liver, spleen = measure_quality(found, labels)
     assert (liver.organ, spleen.organ) == ("liver", "spleen")
     assert liver.volume_ml == 3.0
     assert liver.mean_score == 0.75
@@ -70,7 +69,7 @@ def test_quality_counts_voxels_of_the_organ_alone():
     assert "left" not in spleen.touches_edge
 
 
-def test_an_organ_that_reaches_the_last_slice_is_told():
+def test_an_organ_that_reaches_the_last_slice_touches_the_edge():
     voxels = np.zeros((3, 4, 5), np.uint16)
     voxels[1, 2, 2] = 7
     assert [face for face, organs in organs_at_faces(voxels).items() if 7 in organs] == []
@@ -94,11 +93,11 @@ def test_edges_are_those_of_the_voxels_that_were_scanned():
 
 def test_voxels_that_were_not_scanned_count_for_no_organ():
     organ = np.array([[[5, 5, 5, 0]]], np.uint16)
-    found = MergedScan((1, 4), 2, np.array([[[True, False, True, True]]]))
+    found = ExplanationBuilder((1, 4), ["a", "b"], np.array([[[True, False, True, True]]]))
     decision = Decision(
         torch.tensor(organ), torch.tensor([[[1.0, 0.2, 0.5, 0.0]]]), torch.tensor([[[0, 0, 1, -1]]])
     )
-    found.put(WHOLE, organ, decision, torch.tensor([[[False, True, False, False]]]))
+    found.add(WHOLE, organ, decision, torch.tensor([[[False, True, False, False]]]))
     assert (found.score[5], found.contested[5], found.won[:, 5].tolist()) == (1.5, 0, [0, 1, 1])
     assert found.organ[:].tolist() == [[[5, 0, 5, 0]]]
 
@@ -111,17 +110,17 @@ def test_every_labelled_voxel_has_a_pack_also_on_a_finer_grid():
     found = merged(np.array([[[5, 6]]]), [0, 1], [1.0, 1.0], [False, False])
     fine = LabelMap(np.array([[[5, 5, 5, 6, 0]]], np.uint16), Grid((1, 1, 5), np.eye(4)), {5: "a", 6: "b"})
     sampling = Sampling((1, 1, 2), (1, 1, 5), (1, 1, 5))
-    assert packs_on_grid(found, fine, {1: "x", 2: "y"}, sampling).voxels.ravel().tolist() == [1, 1, 1, 2, 0]
+    assert packs_on_grid(found, fine, sampling).voxels.ravel().tolist() == [1, 1, 1, 2, 0]
 
 
 def test_sums_of_several_slabs_add_up_and_nothing_is_beside_the_box():
     parts = [merged(np.array([[[5, 0]]]), [0, -1], [score, 0.0], [False, False]) for score in (1.0, 0.5)]
-    both = MergedScan((3, 4), 2)
+    both = ExplanationBuilder((3, 4), ["a", "b"])
     for score in (1.0, 0.5):
         decision = Decision(
             torch.tensor([[[5, 0]]]), torch.tensor([[[score, 0.0]]]), torch.tensor([[[0, -1]]])
         )
-        both.put((slice(1, 2), slice(2, 4)), np.array([[[5, 0]]]), decision, torch.zeros(1, 1, 2, dtype=bool))
+        both.add((slice(1, 2), slice(2, 4)), np.array([[[5, 0]]]), decision, torch.zeros(1, 1, 2, dtype=bool))
     assert both.score[5] == sum(part.score[5] for part in parts) == 1.5
     assert both.organ.shape == (2, 3, 4)
     assert np.argwhere(both.organ[:]).tolist() == [[0, 1, 2], [1, 1, 2]]

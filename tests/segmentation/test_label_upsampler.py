@@ -8,13 +8,15 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from continual_segment.networks import Decoder, DecoderPlan, NetworkConfig
-from continual_segment.segmentation import slabs
-from continual_segment.segmentation.answers import Surroundings, Voice
-from continual_segment.segmentation.blend import Said
+from continual_segment.segmentation import slab as slab_module
+from continual_segment.segmentation.context import ScanContext
+from continual_segment.segmentation.label_upsampler import LabelUpsampler
 from continual_segment.segmentation.merge import RULES, highest_probability
+from continual_segment.segmentation.pack_decoder import PackDecoder
+from continual_segment.segmentation.predictions import PackProfile
 from continual_segment.segmentation.sampling import Axis, Sampling
-from continual_segment.segmentation.scan_grid import LabelsOnScan
-from continual_segment.segmentation.slabs import PackDecoder, Slab
+from continual_segment.segmentation.slab import Slab
+from continual_segment.segmentation.window_accumulator import AccumulatedSlab
 from continual_segment.volume import Grid, Volume
 
 NETWORK = NetworkConfig((4, 8), ((3, 3, 3),) * 2, ((1, 1, 1), (2, 2, 2)))
@@ -27,7 +29,7 @@ lengths = st.integers(1, 12)
 def make_packs():
     torch.manual_seed(0)
     return [
-        PackDecoder(Decoder(NETWORK, DecoderPlan(("2d",)), len(ids)), ids, CPU, Voice(str(number)))
+        PackDecoder(Decoder(NETWORK, DecoderPlan(("2d",)), len(ids)), ids, CPU, PackProfile(str(number)))
         for number, ids in enumerate(IDS)
     ]
 
@@ -42,21 +44,23 @@ def make_values(packs, shape):
 
 
 @torch.no_grad()
-def in_slabs(packs, values, shares, shape, heights, rule=highest_probability, scores=False, around=None):
+def in_slabs(packs, values, shares, shape, heights, rule=highest_probability, scores=False, context=None):
     """Labels on a grid, from slabs of these heights."""
     depth = values[0].shape[1]
     sampling = shape if isinstance(shape, Sampling) else Sampling(values[0].shape[1:], shape, shape)
-    found = LabelsOnScan(rule, sampling, EVERYTHING, scores)
+    found = LabelUpsampler(rule, sampling, EVERYTHING, scores)
     start = 0
     while start < depth:
         stop = min(depth, start + heights[start % len(heights)])
-        said = [
-            Said(value[:, start:stop].clone(), None if share is None else share[start:stop].clone())
+        outputs = [
+            AccumulatedSlab(
+                value[:, start:stop].clone(), None if share is None else share[start:stop].clone()
+            )
             for value, share in zip(values, shares, strict=True)
         ]
-        slab = Slab(slice(start, stop), packs, said, around or Surroundings())
-        found.put(slab, slab.decide([rule])[0][0])
-        for each in said:
+        slab = Slab(slice(start, stop), packs, outputs, context or ScanContext())
+        found.add(slab, slab.merge([rule])[0][0])
+        for each in outputs:
             each.values.fill_(torch.nan)  # a slab is valid until the next one
         start = stop
     return found
@@ -66,8 +70,8 @@ def in_slabs(packs, values, shares, shape, heights, rule=highest_probability, sc
 def everywhere(packs, values, shape, rule=highest_probability):
     """The rule on everything interpolated at every voxel."""
     dense = [functional.interpolate(value[None], size=shape, mode="trilinear")[0] for value in values]
-    answers = [pack.answer(value, None) for pack, value in zip(packs, dense, strict=True)]
-    return rule(answers, Surroundings())
+    predictions = [pack.predict(value, None) for pack, value in zip(packs, dense, strict=True)]
+    return rule(predictions, ScanContext())
 
 
 @settings(max_examples=15, deadline=None)
@@ -82,11 +86,11 @@ def test_whatever_the_slabs_labels_are_those_of_all_organs_interpolated(old, new
     pack = make_packs()[:1]
     torch.manual_seed(seed)
     values = make_values(pack, old)
-    before, slabs.NUMBERS_AT_ONCE = slabs.NUMBERS_AT_ONCE, at_once
+    before, slab_module.PROBABILITIES_AT_ONCE = slab_module.PROBABILITIES_AT_ONCE, at_once
     try:
         found = in_slabs(pack, values, [None], new, heights)
     finally:
-        slabs.NUMBERS_AT_ONCE = before
+        slab_module.PROBABILITIES_AT_ONCE = before
     np.testing.assert_array_equal(found.organ, everywhere(pack, values, new).organ)
 
 
@@ -100,15 +104,15 @@ def test_where_two_packs_meet_within_a_cell_few_voxels_differ():
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_all_rules_are_asked_only_where_neighbours_disagree(rule):
+def test_all_rules_run_only_where_neighbours_differ(rule):
     packs = make_packs()
     torch.manual_seed(1)
     values = make_values(packs, (16, 16, 16))
     asked = []
 
-    def merge(answers, around):
-        asked.append(answers[0].weight.numel())
-        return RULES[rule](answers, around)
+    def merge(predictions, context):
+        asked.append(predictions[0].score.numel())
+        return RULES[rule](predictions, context)
 
     found = in_slabs(packs, values, [None, None], (40, 40, 40), [16], merge)
     expected = everywhere(packs, values, (40, 40, 40), RULES[rule]).organ.numpy()
@@ -126,18 +130,18 @@ def test_scores_are_those_of_the_winners():
     assert not found.score[found.organ == 0].any()
 
 
-def test_organs_not_asked_for_are_background():
+def test_organs_that_are_not_requested_are_background():
     packs = make_packs()
     torch.manual_seed(1)
     values = make_values(packs, (10, 10, 10))
     everything = in_slabs(packs, values, [None, None], (25, 25, 25), [4])
-    wanted = np.zeros_like(EVERYTHING)
-    wanted[1] = 1
-    said = [Said(value, None) for value in values]
-    slab = Slab(slice(0, 10), packs, said, Surroundings())
-    some = LabelsOnScan(highest_probability, Sampling((10, 10, 10), (25,) * 3, (25,) * 3), wanted)
+    label_of = np.zeros_like(EVERYTHING)
+    label_of[1] = 1
+    outputs = [AccumulatedSlab(value, None) for value in values]
+    slab = Slab(slice(0, 10), packs, outputs, ScanContext())
+    some = LabelUpsampler(highest_probability, Sampling((10, 10, 10), (25,) * 3, (25,) * 3), label_of)
     with torch.no_grad():
-        some.put(slab, slab.decide([highest_probability])[0][0])
+        some.add(slab, slab.merge([highest_probability])[0][0])
     np.testing.assert_array_equal(some.organ, np.where(everything.organ == 1, 1, 0))
     assert some.organ.any()
 
@@ -159,18 +163,18 @@ def test_body_part_and_disease_are_those_of_the_nearest_prepared_voxel():
     values = make_values(packs, (4, 6, 6))
     seen = []
 
-    def merge(answers, around):
-        seen.append(around)
-        return highest_probability(answers, around)
+    def merge(predictions, context):
+        seen.append(context)
+        return highest_probability(predictions, context)
 
     anomaly = torch.arange(4.0)[:, None, None].expand(4, 6, 6) / 4
     in_slabs(
-        packs, values, [None, None], (8, 12, 12), [4], merge, around=Surroundings(torch.arange(4), anomaly)
+        packs, values, [None, None], (8, 12, 12), [4], merge, context=ScanContext(torch.arange(4), anomaly)
     )
-    of_pixels = [around for around in seen if around.anomaly.shape[1:] == (1, 1)]
+    of_pixels = [context for context in seen if context.anomaly.shape[1:] == (1, 1)]
     assert of_pixels
-    for around in of_pixels:
-        np.testing.assert_array_equal(around.body_part / 4, around.anomaly[:, 0, 0])
+    for context in of_pixels:
+        np.testing.assert_array_equal(context.body_part / 4, context.anomaly[:, 0, 0])
 
 
 @given(old=st.integers(1, 40), new=st.integers(1, 40))
@@ -190,10 +194,10 @@ def test_a_box_of_the_slices_gives_the_labels_and_scores_that_it_has_in_the_whol
     found = []
     for part in ((slice(None), slice(None)), box):
         sampling = Sampling((4, 16, 20), shape, shape)
-        labels = LabelsOnScan(highest_probability, sampling, EVERYTHING, True, part)
-        said = [Said(value[:, :, *part].clone(), None) for value in values]
-        slab = Slab(slice(0, 4), packs, said, Surroundings())
-        labels.put(slab, slab.decide([highest_probability])[0][0])
+        labels = LabelUpsampler(highest_probability, sampling, EVERYTHING, True)
+        outputs = [AccumulatedSlab(value[:, :, *part].clone(), None) for value in values]
+        slab = Slab(slice(0, 4), packs, outputs, ScanContext(), part)
+        labels.add(slab, slab.merge([highest_probability])[0][0])
         found.append(labels)
     whole, boxed = found
     inside = np.s_[:, 5:13, 8:17]  # a pixel or more within the box: at its end the last voxel goes on
@@ -218,7 +222,7 @@ def test_labels_on_shifted_slices_are_those_at_their_pixels():
     assert len(np.unique(found.organ)) > 2
 
 
-def test_voxels_that_were_not_scanned_are_background_and_not_asked_for():
+def test_voxels_that_were_not_scanned_are_background_and_not_computed():
     packs = make_packs()
     torch.manual_seed(1)
     values = make_values(packs, (6, 10, 10))
@@ -228,9 +232,9 @@ def test_voxels_that_were_not_scanned_are_background_and_not_asked_for():
         scanned[z, z : z + 12] = True
     asked = []
 
-    def merge(answers, around):
-        asked.append(answers[0].weight.numel() if answers[0].weight.shape[1:] == (1, 1) else 0)
-        return highest_probability(answers, around)
+    def merge(predictions, context):
+        asked.append(predictions[0].score.numel() if predictions[0].score.shape[1:] == (1, 1) else 0)
+        return highest_probability(predictions, context)
 
     whole = in_slabs(packs, values, [None, None], grid.shape, [4], merge, scores=True)
     of_whole = sum(asked)

@@ -18,12 +18,10 @@ from continual_segment.lab.phantom import write_phantom
 from continual_segment.model import Model, OrganPack
 from continual_segment.networks import Decoder, DecoderPlan
 from continual_segment.organs import BODY_PARTS, UNKNOWN_PART, find_organ
-from continual_segment.segmentation import SegmentConfig, Segmenter
-from continual_segment.segmentation.answers import Voice
+from continual_segment.segmentation import ScanContext, SegmentConfig, Segmenter
 from continual_segment.segmentation.merge import RULES
 from continual_segment.segmentation.nested import Nesting
-from continual_segment.segmentation.segment import known_on
-from continual_segment.segmentation.slabs import Known
+from continual_segment.segmentation.predictions import PackProfile
 from continual_segment.volume import Grid, Volume
 
 QUIET = SegmentConfig(progress=False)
@@ -41,11 +39,11 @@ def scan(scan_path):
 
 @pytest.fixture(scope="module")
 def everything(model, scan):
-    return Segmenter(model, config=QUIET)(scan)
+    return Segmenter(model, config=QUIET)(scan, scores=True)
 
 
-def test_the_map_lies_on_the_scans_grid_and_names_every_organ(everything, scan, model):
-    labels, scores = everything
+def test_the_map_is_on_the_scans_grid_and_names_every_organ(everything, scan, model):
+    labels, scores = everything.labels, everything.scores
     assert labels.grid.same_place(scan.grid)
     assert labels.names == {organ.id: organ.name for organ in model.organs.values()}
     assert set(np.unique(labels.voxels)) <= {0, *labels.names}
@@ -54,8 +52,24 @@ def test_the_map_lies_on_the_scans_grid_and_names_every_organ(everything, scan, 
 
 
 def test_segmenting_twice_gives_the_same(model, scan, everything):
-    again, _ = Segmenter(model, config=QUIET)(scan)
-    np.testing.assert_array_equal(again.voxels, everything[0].voxels)
+    again = Segmenter(model, config=QUIET)(scan)
+    assert again.scores is None
+    np.testing.assert_array_equal(again.labels.voxels, everything.labels.voxels)
+
+
+def test_an_explanation_comes_with_scores_and_extra_grids_with_labels(model, scan, everything):
+    """A grid whose slices are shifted by two pixels: the same labels, two pixels further."""
+    affine = scan.grid.affine.copy()
+    affine[0, 3] += 2 * affine[0, 0]
+    shifted = Grid(scan.grid.shape, affine)
+    found = Segmenter(model, config=QUIET)(scan, explain=True, extra_grids=[scan.grid, shifted])
+    assert_same(found, everything)
+    same, beside = found.labels_on
+    np.testing.assert_array_equal(same.voxels, found.labels.voxels)
+    np.testing.assert_array_equal(beside.voxels[:, :, :-2], found.labels.voxels[:, :, 2:])
+    assert beside.grid is shifted
+    labelled = found.explanation.packs.voxels > 0
+    np.testing.assert_array_equal(labelled, found.labels.voxels > 0)
 
 
 @pytest.mark.parametrize("finer", [1, 2, 17 / 16])
@@ -73,8 +87,8 @@ def test_air_around_the_body_changes_nothing_and_costs_no_window(model, finer):
         shape = grid.shape[0], *(round(finer * length) for length in grid.shape[1:])
         scan = resample_scan(Volume(voxels, grid), grid.with_shape(shape), np.int16)
         windows.clear()
-        labels, scores = segmenter(scan)
-        return labels.voxels, scores.voxels, sum(windows)
+        found = segmenter(scan, scores=True)
+        return found.labels.voxels, found.scores.voxels, sum(windows)
 
     labels, scores, few = segmented(body)
     among, wider, as_few = segmented(np.pad(body, ((0, 0), (64, 64), (64, 64)), constant_values=-1000))
@@ -89,11 +103,11 @@ def test_air_around_the_body_changes_nothing_and_costs_no_window(model, finer):
 
 
 def test_the_order_of_packs_decides_nothing(model, scan, everything):
-    turned, _ = Segmenter(model, packs=["totalseg", "chest"], config=QUIET)(scan)
-    np.testing.assert_array_equal(turned.voxels, everything[0].voxels)
+    turned = Segmenter(model, packs=["totalseg", "chest"], config=QUIET)(scan).labels
+    np.testing.assert_array_equal(turned.voxels, everything.labels.voxels)
 
 
-def test_only_the_packs_needed_are_run_and_only_the_organs_asked_for_are_given(model, scan):
+def test_only_the_packs_needed_are_run_and_only_the_requested_organs_are_given(model, scan):
     only_in = {
         pack: next(
             organ
@@ -106,13 +120,14 @@ def test_only_the_packs_needed_are_run_and_only_the_organs_asked_for_are_given(m
         segmenter = Segmenter(model, organs=[organ.name], config=QUIET)
         ids = [own.id for own in model.pack(pack).organs]
         assert [each.organ_ids.tolist() for each in segmenter.packs] == [[0, *ids]]
-        labels, scores = segmenter(scan)
+        found = segmenter(scan, scores=True)
+        labels = found.labels
         assert labels.names == {organ.id: organ.name}
         assert set(np.unique(labels.voxels)) <= {0, organ.id}
-        alone, _ = Segmenter(model, packs=[pack], config=QUIET)(scan)
+        alone = Segmenter(model, packs=[pack], config=QUIET)(scan).labels
         np.testing.assert_array_equal(labels.voxels == organ.id, alone.voxels == organ.id)
         if not labels.voxels.any():
-            assert not scores.voxels.any()
+            assert not found.scores.voxels.any()
     assert len(Segmenter(model, organs=["esophagus"], config=QUIET).packs) == 2  # both packs know it
 
 
@@ -159,7 +174,7 @@ def test_the_map_of_a_turned_scan_is_the_same_place_in_the_patient(
     assert "".join(nibabel.aff2axcodes(labels.affine)) == orientation
     assert labels.shape == original.shape
     np.testing.assert_allclose(labels.affine, original.affine)
-    expected = everything[0]
+    expected = everything.labels
     organ = np.bincount(expected.voxels[expected.voxels > 0]).argmax()
     found = np.argwhere(np.asarray(labels.dataobj) == organ).mean(0)  # in the order of the file's axes
     truth = np.argwhere(expected.voxels == organ).mean(0)[::-1]  # x, y, z
@@ -173,7 +188,7 @@ def test_the_map_of_a_turned_scan_is_the_same_place_in_the_patient(
 def test_a_scan_of_another_spacing_comes_back_on_its_own_grid(scan, model):
     fine = scan.grid.with_spacing((5.0, 9.0, 14.0))
     coarse = Volume(np.full(fine.shape, -1000, np.int16), fine)
-    labels, _ = Segmenter(model, config=QUIET)(coarse)
+    labels = Segmenter(model, config=QUIET)(coarse).labels
     assert labels.voxels.shape == fine.shape
     assert labels.grid.same_place(fine)
 
@@ -199,14 +214,14 @@ def test_one_broken_scan_does_not_stop_the_others(scans, shared_model_folder, tm
     assert f"{scans / 'b.nii.gz'}: " in shown
     for name in ("a", "c"):
         labels = read_labels(out / f"{name}.nii.gz")
-        np.testing.assert_array_equal(labels.voxels, everything[0].voxels)
-        assert labels.names == everything[0].names
+        np.testing.assert_array_equal(labels.voxels, everything.labels.voxels)
+        assert labels.names == everything.labels.names
 
 
 def test_scores_are_written_beside_the_labels(scan_path, model, tmp_path, everything):
     segment(scan_path, model, tmp_path / "x.nii.gz", config=QUIET, outputs=OutputConfig(scores=True))
     scores = read_scan(tmp_path / "scores" / "x.nii.gz")
-    np.testing.assert_allclose(scores.voxels, everything[1].voxels, atol=1e-6)
+    np.testing.assert_allclose(scores.voxels, everything.scores.voxels, atol=1e-6)
 
 
 def test_two_scans_that_would_share_a_result_are_refused(scans, model, tmp_path):
@@ -235,13 +250,16 @@ def test_an_overlap_that_cannot_be_is_refused():
 
 def test_one_pass_of_the_networks_serves_several_rules(model, scan, everything):
     segmenter = Segmenter(model, config=QUIET)
-    rules = [segmenter.alone(name) for name in model.pack_names]
-    *alone, merged = segmenter.by_rules(scan, [*rules, segmenter.rule])
-    np.testing.assert_array_equal(merged[0].voxels, everything[0].voxels)
-    for name, (labels, scores) in zip(model.pack_names, alone, strict=True):
-        expected, sure = Segmenter(model, packs=[name], config=QUIET)(scan)
-        np.testing.assert_array_equal(labels.voxels, expected.voxels)
-        np.testing.assert_array_equal(scores.voxels, sure.voxels)
+    rules = {name: segmenter.single_pack_rule(name) for name in model.pack_names}
+    found = segmenter.compare_rules(scan, rules | {"merged": segmenter.merge_rule()}, scores=True)
+    assert_same(found.pop("merged"), everything)
+    for name, own in found.items():
+        assert_same(own, Segmenter(model, packs=[name], config=QUIET)(scan, scores=True))
+
+
+def assert_same(found, expected):
+    np.testing.assert_array_equal(found.labels.voxels, expected.labels.voxels)
+    np.testing.assert_array_equal(found.scores.voxels, expected.scores.voxels)
 
 
 @pytest.fixture
@@ -267,31 +285,31 @@ def test_a_pack_by_its_own_rule_among_others_labels_as_the_only_pack_does(nested
     config = SegmentConfig(progress=False, merge=rule)
     half = scan.grid.shape[0] // 2
     parts = [BODY_PARTS.index("chest")] * half + [BODY_PARTS.index("head_neck")] * half
-    known = Known(np.array([*parts, UNKNOWN_PART])[: scan.grid.shape[0]])
+    context = ScanContext.of(np.array([*parts, UNKNOWN_PART])[: scan.grid.shape[0]])
     segmenter, names = Segmenter(nested_model, config=config), nested_model.pack_names
-    found = segmenter.by_rules(scan, [segmenter.alone(name) for name in names], known=known)
-    for name, (labels, scores) in zip(names, found, strict=True):
-        expected, sure = Segmenter(nested_model, packs=[name], config=config)(scan, known=known)
-        assert expected.voxels.any()
-        np.testing.assert_array_equal(labels.voxels, expected.voxels)
-        np.testing.assert_array_equal(scores.voxels, sure.voxels)
+    rules = {name: segmenter.single_pack_rule(name) for name in names}
+    for name, found in segmenter.compare_rules(scan, rules, scores=True, context=context).items():
+        alone = Segmenter(nested_model, packs=[name], config=config)
+        expected = alone(scan, scores=True, context=context)
+        assert expected.labels.voxels.any()
+        assert_same(found, expected)
 
 
-def test_the_reasons_are_written_beside_the_labels(
+def test_the_explanation_is_written_beside_the_labels(
     scan_path, shared_model_folder, model, tmp_path, everything
 ):
     target = tmp_path / "x.nii.gz"
     command = f"segment {scan_path} -m {shared_model_folder} -o {target} --explain"
     assert main(command.split()) == 0
     labels, packs = read_labels(target), read_labels(tmp_path / "packs" / "x.nii.gz")
-    np.testing.assert_array_equal(labels.voxels, everything[0].voxels)
+    np.testing.assert_array_equal(labels.voxels, everything.labels.voxels)
     assert packs.names == {1: "chest", 2: "totalseg"}
     np.testing.assert_array_equal(packs.voxels > 0, labels.voxels > 0)
     for number, name in packs.names.items():
         known = [organ.id for organ in model.pack(name).organs]
         assert np.isin(labels.voxels[packs.voxels == number], known).all()
     scores = read_scan(tmp_path / "scores" / "x.nii.gz")
-    np.testing.assert_allclose(scores.voxels, everything[1].voxels, atol=1e-3)
+    np.testing.assert_allclose(scores.voxels, everything.scores.voxels, atol=1e-3)
     quality = json.loads((tmp_path / "quality" / "x.json").read_text())
     assert quality["rule"] == "consensus"
     assert {row["organ"] for row in quality["organs"]} == {
@@ -306,19 +324,20 @@ def test_the_reasons_are_written_beside_the_labels(
     assert (tmp_path / "layers").is_dir()  # one pack knows the aorta, the other its parts
 
 
-def test_a_body_part_told_beforehand_silences_packs_that_do_not_cover_it(model, scan):
+def test_a_given_body_part_excludes_packs_that_do_not_cover_it(model, scan):
     config = SegmentConfig(progress=False, merge="background-aware", body_parts=False)
     segmenter = Segmenter(model, config=config)
     chest, base = segmenter.packs
-    chest.voice = Voice("chest", "", {"hip_thigh": 1.0})
-    base.voice = Voice("totalseg", "", {"hip_thigh": 1.0})
-    head = Known(np.full(scan.grid.shape[0], BODY_PARTS.index("head_neck")))
-    assert not segmenter(scan, known=head)[0].voxels.any()
-    nowhere = Known(np.full(scan.grid.shape[0], UNKNOWN_PART))
-    np.testing.assert_array_equal(segmenter(scan, known=nowhere)[0].voxels, segmenter(scan)[0].voxels)
+    chest.profile = PackProfile("chest", "", {"hip_thigh": 1.0})
+    base.profile = PackProfile("totalseg", "", {"hip_thigh": 1.0})
+    head = ScanContext.of(np.full(scan.grid.shape[0], BODY_PARTS.index("head_neck")))
+    assert not segmenter(scan, context=head).labels.voxels.any()
+    nowhere = ScanContext.of(np.full(scan.grid.shape[0], UNKNOWN_PART))
+    unknown = segmenter(scan, context=nowhere)
+    np.testing.assert_array_equal(unknown.labels.voxels, segmenter(scan).labels.voxels)
 
 
-def test_the_models_own_regressor_is_asked_unless_it_is_switched_off(model, scan):
+def test_the_models_own_regressor_is_used_unless_it_is_switched_off(model, scan):
     class InTheHead:
         def regions(self, prepared):
             return Regions(prepared.grid, np.full(prepared.grid.shape[0], BODY_PARTS.index("head_neck")))
@@ -330,8 +349,8 @@ def test_the_models_own_regressor_is_asked_unless_it_is_switched_off(model, scan
         assert (segmenter.regressor is not None) == asked
         segmenter.regressor = InTheHead() if asked else None
         for pack in segmenter.packs:
-            pack.voice = Voice(pack.voice.name, "", {"hip_thigh": 1.0})
-        found[asked] = segmenter(scan)[0].voxels
+            pack.profile = PackProfile(pack.profile.name, "", {"hip_thigh": 1.0})
+        found[asked] = segmenter(scan).labels.voxels
     assert not found[True].any()
     assert found[False].any()
 
@@ -344,17 +363,17 @@ def test_packs_that_skip_windows_outside_their_body_parts_change_no_label(rule, 
         np.concatenate([body.voxels] * 3),
         Grid((3 * len(body.voxels), *body.grid.shape[1:]), body.grid.affine),
     )
-    parts = Known(np.arange(tall.grid.shape[0]) * len(BODY_PARTS) // tall.grid.shape[0])
+    parts = ScanContext.of(np.arange(tall.grid.shape[0]) * len(BODY_PARTS) // tall.grid.shape[0])
     found, ran = {}, {}
     for skips in (True, False):
         segmenter = Segmenter(model, config=SegmentConfig(progress=False, merge=rule, overlap=0.25))
         chest, base = segmenter.packs
-        chest.voice = Voice("chest", "b", {"chest": 1.0})
-        base.voice = Voice("totalseg", "a", dict.fromkeys(BODY_PARTS, 1.0))
+        chest.profile = PackProfile("chest", "b", {"chest": 1.0})
+        base.profile = PackProfile("totalseg", "a", dict.fromkeys(BODY_PARTS, 1.0))
         ran[skips] = count_calls(chest)
         if not skips:
             chest.covers = lambda body_part, below: True
-        found[skips] = segmenter.labels(tall, known=parts).voxels
+        found[skips] = segmenter(tall, context=parts).labels.voxels
     assert (found[True] == found[False]).mean() >= 0.999
     assert found[True].any()
     assert 0 < len(ran[True]) < 0.7 * len(ran[False])
@@ -362,8 +381,8 @@ def test_packs_that_skip_windows_outside_their_body_parts_change_no_label(rule, 
 
 def count_calls(pack):
     """A list that grows by one with every group of windows the pack decodes."""
-    calls, add = [], pack.add
-    pack.add = lambda *args: calls.append(1) or add(*args)
+    calls, add = [], pack.add_batch
+    pack.add_batch = lambda *args: calls.append(1) or add(*args)
     return calls
 
 
@@ -372,7 +391,7 @@ def test_an_organ_asked_for_without_its_parts_has_no_holes_where_they_are(model)
     segmenter = Segmenter(model, organs=["aorta"], config=SegmentConfig(progress=False, nested=True))
     segmenter.packs[0].organ_ids = torch.tensor([0, aorta.id, arch.id], dtype=torch.int32)
     segmenter.nesting = Nesting({arch.id: aorta.id})
-    assert segmenter._wanted[[0, aorta.id, arch.id]].tolist() == [0, aorta.id, aorta.id]
+    assert segmenter._label_of[[0, aorta.id, arch.id]].tolist() == [0, aorta.id, aorta.id]
 
 
 @pytest.mark.parametrize("wrong", [{"merge": "dice"}, {"skip_below": 1.0}])
@@ -381,12 +400,12 @@ def test_a_rule_that_is_none_is_refused(wrong):
         SegmentConfig(**wrong)
 
 
-def test_what_is_known_of_a_scan_lies_in_the_same_place_on_the_prepared_grid():
+def test_a_context_is_at_the_same_place_on_the_prepared_grid():
     own = Grid((10, 12, 16), np.diag([1.0, 1.0, 1.0, 1.0]))
     prepared = own.with_spacing((2.0, 3.0, 4.0))
     anomaly = np.zeros(own.shape, np.float32)
     anomaly[6:, 6:, 8:] = 1
-    found = known_on(Known(np.arange(10), anomaly), own, prepared)
+    found = ScanContext.of(np.arange(10), anomaly).on_grid(own, prepared)
     assert found.anomaly.shape == prepared.shape == (5, 4, 4)
     assert found.body_part.tolist() == [1, 3, 5, 7, 9]
     assert found.anomaly[4, 3, 3] == pytest.approx(1, abs=0.05)

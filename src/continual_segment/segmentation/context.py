@@ -1,0 +1,81 @@
+"""What is known about a scan besides the packs' predictions: body part per slice, disease per voxel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from continual_segment.data.resample import resample_scan
+from continual_segment.segmentation.padded_scan import Box
+from continual_segment.segmentation.predictions import PackProfile
+from continual_segment.segmentation.sampling import nearest_neighbour
+from continual_segment.volume import Grid, Volume
+
+
+@dataclass(frozen=True, eq=False)
+class ScanContext:
+    """Body part and disease of a scan or of a part of it."""
+
+    body_part: Tensor | None = None
+    """(z,) int64: index in BODY_PARTS, or UNKNOWN_PART. None: unknown everywhere."""
+    anomaly: Tensor | None = None
+    """(z, y, x): probability of diseased tissue. None: 0 everywhere."""
+
+    @classmethod
+    def of(cls, body_part: np.ndarray | None = None, anomaly: np.ndarray | None = None) -> ScanContext:
+        """From arrays on the scan's own grid."""
+        return cls(
+            None if body_part is None else torch.from_numpy(np.asarray(body_part, np.int64)),
+            None if anomaly is None else torch.from_numpy(np.asarray(anomaly, np.float32)),
+        )
+
+    def on_grid(self, own: Grid, prepared: Grid) -> ScanContext:
+        """The context of a scan on its `own` grid, resampled to the prepared grid."""
+        part, anomaly = self.body_part, self.anomaly
+        return ScanContext.of(
+            None if part is None else nearest_neighbour(part.numpy(), (prepared.shape[0],)),
+            None
+            if anomaly is None
+            else resample_scan(Volume(anomaly.numpy(), own), prepared).voxels.clip(0, 1),
+        )
+
+    def crop(self, box: Box) -> ScanContext:
+        """The context of a box of every slice."""
+        return self.at(slice(None), *box)
+
+    def to(self, device: torch.device) -> ScanContext:
+        part, anomaly = self.body_part, self.anomaly
+        return ScanContext(
+            None if part is None else part.to(device), None if anomaly is None else anomaly.to(device)
+        )
+
+    def at(self, slices: slice, lines: slice = slice(None), columns: slice = slice(None)) -> ScanContext:
+        """The context of some slices, or of a part of them."""
+        return ScanContext(
+            None if self.body_part is None else self.body_part[slices],
+            None if self.anomaly is None else self.anomaly[slices, lines, columns],
+        )
+
+    def with_empty_anomaly(self, shape: Sequence[int], device: torch.device) -> ScanContext:
+        """The context with an anomaly map of zeros (z, y, x), which anomaly heads then fill."""
+        return replace(self, anomaly=torch.zeros(*shape, dtype=torch.float16, device=device))
+
+    def per_slice(self, values: Sequence[float]) -> Tensor | float:
+        """One value per body part -> the value of each slice (z, 1, 1); 1 where the part is unknown."""
+        if self.body_part is None:
+            return 1.0
+        table = torch.tensor([*values, 1.0], device=self.body_part.device)  # UNKNOWN_PART, -1, is the last
+        return table[self.body_part.long()].reshape(-1, 1, 1)
+
+    def coverage(self, profile: PackProfile) -> Tensor | float:
+        """How well the pack covers each slice (z, 1, 1), 1 for its best covered body part."""
+        return self.per_slice(profile.relative_coverage)
+
+    def disease(self, profile: PackProfile | None = None) -> Tensor | float:
+        """Probability of a disease that this pack was not trained on; without a pack, of any disease."""
+        aware = profile is not None and profile.anomaly_aware
+        return 0.0 if self.anomaly is None or aware else self.anomaly

@@ -1,0 +1,199 @@
+"""From outputs of the packs on the prepared grid to labels on the scan's own grid.
+
+A label on the scan's grid is the decision of the merge rule on the packs' outputs, interpolated linearly in
+all three axes. Interpolating every organ at every voxel would take longer than the networks. But where all
+prepared voxels around a pixel have one label, the other organs lose at every corner and so in between: the
+label is known. The rule runs again only where these corners differ. A slice is written as soon as the
+prepared slices around it are finished, so only the labels grow with the scan. Voxels that were not scanned,
+which straightening a tilted gantry adds, are background.
+
+In:  slabs of a prepared scan, in order
+Out: labels, and on request scores, on the scan's grid or on its slices as they were before straightening
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from continual_segment.packed import PackedVoxels
+from continual_segment.segmentation.context import ScanContext
+from continual_segment.segmentation.merge import MergeRule
+from continual_segment.segmentation.padded_scan import Box
+from continual_segment.segmentation.predictions import Decision
+from continual_segment.segmentation.sampling import Axis, Sampling
+from continual_segment.segmentation.slab import Slab, voxels_at_once
+from continual_segment.segmentation.window_accumulator import AccumulatedSlab
+
+
+class Plane(NamedTuple):
+    """A prepared slice at the pixels (y, x) of a slice of the label map."""
+
+    organ: np.ndarray
+    """Organ of one of the four prepared voxels around each pixel."""
+    uniform: np.ndarray
+    """bool: whether all four have this organ."""
+    score: Tensor | None
+    """Score of the winner, interpolated; 0 for organs that are not requested."""
+
+
+class LabelUpsampler:
+    """Writes the labels of one merge rule on one grid, slice by slice."""
+
+    def __init__(
+        self, rule: MergeRule, sampling: Sampling, label_of: np.ndarray, scores: bool = False
+    ) -> None:
+        """`label_of` maps organ ids to labels, 0 for organs that are not requested."""
+        self.rule, self.sampling, self.label_of = rule, sampling, label_of
+        plane = sampling.shape[1:]
+        self._organ = PackedVoxels(plane, np.uint16)
+        self._score = PackedVoxels(plane, np.float16) if scores else None
+        self._decided: dict[int, tuple[np.ndarray, Tensor | None]] = {}
+        """Prepared slice -> organs and scores (y, x)."""
+        self._planes: dict[int, Plane] = {}
+        """The prepared slices around the last slice that was written."""
+        self._position: tuple[tuple[float, float], Box] | None = None
+        """Shift and box that `_across` and `_planes` belong to."""
+        self._across: tuple[Axis, Axis]
+        self._carried: tuple[AccumulatedSlab, ...] = ()
+        """Per pack, the last slice of the slab before."""
+
+    @property
+    def organ(self) -> np.ndarray:
+        """(z, y, x), decompressed on each access; without slices that are not finished."""
+        return self._organ[:]
+
+    @property
+    def score(self) -> np.ndarray | None:
+        return None if self._score is None else self._score[:]
+
+    def add(self, slab: Slab, decision: Decision) -> None:
+        """Take the next slab and the rule's decision on it; write all slices that are now finished."""
+        organ = decision.organ.cpu().numpy().astype(np.uint16)
+        for z in range(len(organ)):
+            score = None if self._score is None else decision.score[z].clone()
+            self._decided[slab.slices.start + z] = organ[z].copy(), score
+        depth, slices = self.sampling.depth, self.sampling.shape[0]
+        while len(self._organ) < slices and depth.upper[len(self._organ)] < slab.slices.stop:
+            self._write(len(self._organ), slab)
+        self._carried = tuple(output.copy_of_last_slice() for output in slab.outputs)
+        self._decided = {z: each for z, each in self._decided.items() if z == slab.slices.stop - 1}
+
+    def _planes_around(self, z: int, box: Box) -> list[Plane]:
+        """The prepared slices below and above a slice, at its pixels."""
+        if (position := (self.sampling.shift(z), box)) != self._position:
+            self._position, self._across, self._planes = position, self.sampling.across(z, box), {}
+        around = [int(at[z]) for at in (self.sampling.depth.lower, self.sampling.depth.upper)]
+        self._planes = {at: self._planes.get(at) or self._plane(*self._decided[at]) for at in around}
+        return [self._planes[at] for at in around]
+
+    def _plane(self, organ: np.ndarray, score: Tensor | None) -> Plane:
+        y, x = self._across
+        corners = [
+            organ[lines][:, columns] for lines, columns in product((y.lower, y.upper), (x.lower, x.upper))
+        ]
+        uniform = np.logical_and.reduce([corners[0] == other for other in corners[1:]])
+        return Plane(corners[0], uniform, None if score is None else self._interpolated_score(organ, score))
+
+    def _interpolated_score(self, organ: np.ndarray, score: Tensor) -> Tensor:
+        kept = score * torch.from_numpy(self.label_of[organ] > 0).to(score.device)
+        y, x = self._across
+        down, across = (torch.from_numpy(axis.fraction).to(kept.device) for axis in (y, x))
+        lines = torch.lerp(kept[y.lower], kept[y.upper], down[:, None])
+        return torch.lerp(lines[:, x.lower], lines[:, x.upper], across)
+
+    def _write(self, z: int, slab: Slab) -> None:
+        """Write a slice: known labels where the corners agree, the rule's decision elsewhere."""
+        below, above = self._planes_around(z, slab.box)
+        inside = self._across[0].inside, self._across[1].inside
+        known = below.uniform & above.uniform & (below.organ == above.organ)
+        labels, scores = self.label_of[below.organ], None
+        if below.score is not None and above.score is not None:
+            part = float(self.sampling.depth.fraction[z])
+            scores = torch.lerp(below.score, above.score, part).cpu().numpy()
+        scanned = self.sampling.scanned(z, inside)
+        undecided = np.flatnonzero(~known if scanned is None else ~known & scanned)
+        for first in range(0, len(undecided), voxels_at_once(slab.packs)):
+            pixels = undecided[first : first + voxels_at_once(slab.packs)]
+            decision = self._decide(z, pixels, slab)
+            found = self.label_of[decision.organ.flatten().cpu().numpy()]
+            labels.flat[pixels] = found
+            if scores is not None:
+                scores.flat[pixels] = np.where(found > 0, decision.score.flatten().cpu().numpy(), 0)
+        for stored, values in ((self._organ, labels), (self._score, scores)):
+            if stored is not None and values is not None:
+                stored.append(values if scanned is None else values * scanned, inside)
+
+    def _decide(self, z: int, pixels: np.ndarray, slab: Slab) -> Decision:
+        """The rule's decision on some pixels of a slice, each as a slice of its own (pixel, 1, 1)."""
+        corners = self._corners(z, pixels, slab)
+        predictions = []
+        for number, pack in enumerate(slab.packs):
+            values, share = self._interpolated(number, corners, slab)
+            predictions.append(
+                pack.predict(values[..., None, None], None if share is None else share[:, None, None])
+            )
+        return self.rule(predictions, self._context_at(z, pixels, slab.context))
+
+    def _lines_columns(self, pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.divmod(pixels, len(self._across[1].lower))
+
+    def _corners(self, z: int, pixels: np.ndarray, slab: Slab) -> list[tuple[int, Tensor, Tensor]]:
+        """Prepared voxels around some pixels: slice, indices in the flattened slice, weights."""
+        depth = self.sampling.depth
+        device = slab.packs[0].organ_ids.device
+        width = slab.shape[2]
+        (y_low, y_high, y_part), (x_low, x_high, x_part) = (
+            (axis.lower[at], axis.upper[at], axis.fraction[at])
+            for axis, at in zip(self._across, self._lines_columns(pixels), strict=True)
+        )
+        part = depth.fraction[z]
+        slices = [(depth.lower[z], 1 - part)] + ([(depth.upper[z], part)] if part > 0 else [])
+        return [
+            (
+                int(at),
+                torch.from_numpy(y * width + x).to(device),
+                torch.from_numpy(share * y_share * x_share).to(device),
+            )
+            for (at, share), (y, y_share), (x, x_share) in product(
+                slices,
+                ((y_low, 1 - y_part), (y_high, y_part)),
+                ((x_low, 1 - x_part), (x_high, x_part)),
+            )
+        ]
+
+    def _interpolated(
+        self, number: int, corners: list[tuple[int, Tensor, Tensor]], slab: Slab
+    ) -> tuple[Tensor, Tensor | None]:
+        """Output of one pack at some pixels: (channel, pixel), and the share of its windows that ran."""
+        values: Tensor | None = None
+        share: Tensor | None = None
+        output = slab.outputs[number]
+        for z, indices, weights in corners:
+            at = z - slab.slices.start
+            plane, shares = self._carried[number].plane(0) if at < 0 else output.plane(at)
+            term = plane.index_select(1, indices).float() * weights
+            values = term if values is None else values.add_(term)
+            part = weights if shares is None else shares[indices] * weights
+            share = part if share is None else share + part
+        assert values is not None
+        all_ran = output.share is None and (not self._carried or self._carried[number].share is None)
+        return values, None if all_ran else share
+
+    def _context_at(self, z: int, pixels: np.ndarray, context: ScanContext) -> ScanContext:
+        """The context of the prepared voxel nearest to each pixel."""
+        at = int(self.sampling.depth.nearest[z])
+        part, anomaly = context.body_part, context.anomaly
+        if part is not None:
+            part = part[at].expand(len(pixels))
+        if anomaly is not None:
+            y, x = (
+                torch.from_numpy(axis.nearest[index]).to(anomaly.device)
+                for axis, index in zip(self._across, self._lines_columns(pixels), strict=True)
+            )
+            anomaly = anomaly[at][y, x][:, None, None]
+        return ScanContext(part, anomaly)

@@ -1,0 +1,261 @@
+"""Segmenter: a scan and a model in, a Segmentation on the scan's own grid out.
+
+The model is loaded once for any number of scans. The encoder runs once per window, every decoder reads its
+features, and a merge rule decides voxels where packs disagree. docs/segmentation.md shows the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from continual_segment.body_parts import BodyPartRegressor
+from continual_segment.data.prepare import on_spacing
+from continual_segment.errors import ModelError
+from continual_segment.model import Model, OrganPack
+from continual_segment.model.head import anomaly_heads
+from continual_segment.names import did_you_mean, printable
+from continual_segment.organs import LAST_HASHED_ID, Organ, canonical_name, owned_wholes
+from continual_segment.packed import PackedVolume
+from continual_segment.progress import progress_bar
+from continual_segment.segmentation.backends import start_encoder
+from continual_segment.segmentation.context import ScanContext
+from continual_segment.segmentation.explanation import Explanation, ExplanationBuilder, disagreement
+from continual_segment.segmentation.label_upsampler import LabelUpsampler
+from continual_segment.segmentation.merge import RULES, MergeRule, RuleName, only
+from continual_segment.segmentation.nested import Nesting, merge_predictions
+from continual_segment.segmentation.pack_decoder import PackDecoder
+from continual_segment.segmentation.padded_scan import PaddedScan, body_box
+from continual_segment.segmentation.sampling import Sampling
+from continual_segment.segmentation.segment_config import SegmentConfig
+from continual_segment.segmentation.slab import Slab
+from continual_segment.segmentation.sliding_window import SlidingWindow, count_windows
+from continual_segment.volume import Grid, LabelMap, Volume
+
+if TYPE_CHECKING:
+    from continual_segment.volume import Scan
+
+
+@dataclass(frozen=True, eq=False)
+class Segmentation:
+    """The result for one scan."""
+
+    labels: LabelMap
+    """Organ ids with their names, on the scan's grid."""
+    scores: Volume | None = None
+    """Probability of the winning organ of each voxel, 0 on background; None unless requested."""
+    explanation: Explanation | None = None
+    """Winning packs and quality; None unless requested."""
+    labels_on: tuple[LabelMap, ...] = ()
+    """The labels on each of the extra grids."""
+
+
+class Segmenter:
+    """A model in memory, ready for any number of scans."""
+
+    def __init__(
+        self,
+        model: Model,
+        organs: Sequence[str] | None = None,
+        packs: Sequence[str] | None = None,
+        config: SegmentConfig | None = None,
+    ) -> None:
+        """`organs` and `packs` restrict what is segmented; packs without any of these organs do not run."""
+        self.config = config or SegmentConfig()
+        self.prepare, self.window = model.prepare, model.window
+        chosen = [model.pack(name) for name in requested_packs(model, packs)]
+        self.organs = requested_organs(model.folder, chosen, organs)
+        ids = {organ.id for organ in self.organs}
+        chosen = [pack for pack in chosen if ids & {organ.id for organ in pack.organs}]
+        device = torch.device(self.config.device)
+        self.encode = start_encoder(model.load_encoder().to(device), self.config.backend)
+        self.packs = [PackDecoder.of_pack(pack, device, self.config.backend) for pack in chosen]
+        self.regressor = BodyPartRegressor.of_model(model) if self.config.body_parts else None
+        heads = anomaly_heads(model) if self._uses_anomalies else []
+        self.heads = [PackDecoder.of_head(head, device) for head in heads]
+        self.organs_of_pack = {pack.name: pack.organs for pack in chosen}
+        self.nesting = self._nesting_of(*self.organs_of_pack)
+
+    def __call__(
+        self,
+        scan: Scan,
+        *,
+        scores: bool = False,
+        explain: bool = False,
+        context: ScanContext | None = None,
+        grid: Grid | None = None,
+        extra_grids: Sequence[Grid] = (),
+        title: str = "segmenting",
+    ) -> Segmentation:
+        """Segment a scan: a path, a nibabel image, a SimpleITK image or a Volume.
+
+        Labels alone need the least memory; `explain` includes the scores.
+        `context` gives body parts and disease on the scan's grid, where they are known; by default the
+        model's regressor finds the body parts. Labels, scores and explanation are on `grid`, by default the
+        scan's; further label maps are on `extra_grids`. All of these have the scan's slices, possibly shifted
+        within their planes (Grid.slice_shifts). Voxels that were not scanned are background.
+        """
+        scan = Volume.of(scan)
+        upsamplers = [self._upsampler(self.merge_rule(), scan, grid or scan.grid, scores or explain)]
+        upsamplers += [self._upsampler(self.merge_rule(), scan, each) for each in extra_grids]
+        names = [pack.profile.name for pack in self.packs]
+        builder = ExplanationBuilder.for_scan(scan, self.prepare.spacing_mm, names) if explain else None
+        self._run(scan, context, [upsamplers], builder, title)
+        grids = (grid or scan.grid, *extra_grids)
+        labels, *labels_on = (self._label_map(*each) for each in zip(upsamplers, grids, strict=True))
+        explanation = builder.build(labels, upsamplers[0].sampling, self.config.merge) if builder else None
+        return Segmentation(labels, scores_of(upsamplers[0], grids[0]), explanation, tuple(labels_on))
+
+    def compare_rules(
+        self,
+        scan: Volume,
+        rules: Mapping[str, MergeRule],
+        *,
+        scores: bool = False,
+        context: ScanContext | None = None,
+        title: str = "segmenting",
+    ) -> dict[str, Segmentation]:
+        """The segmentation by each merge rule, from one run of the networks.
+
+        `merge_rule` and `single_pack_rule` make the rules: `{name: merge_rule(name) for name in RULES}`.
+        """
+        upsamplers = [self._upsampler(rule, scan, scan.grid, scores) for rule in rules.values()]
+        self._run(scan, context, [[each] for each in upsamplers], None, title)
+        return {
+            name: Segmentation(self._label_map(found, scan.grid), scores_of(found, scan.grid))
+            for name, found in zip(rules, upsamplers, strict=True)
+        }
+
+    def merge_rule(self, name: RuleName | None = None) -> MergeRule:
+        """A merge rule, by default the config's; nested organs as in the config."""
+        nesting = self.nesting if self.config.nested else None
+        return partial(merge_predictions, RULES[name or self.config.merge], nesting=nesting)
+
+    def single_pack_rule(self, pack: str) -> MergeRule:
+        """The config's merge rule as it labels a scan in a model with this pack alone.
+
+        Body-part coverage and nested organs count as in a model without the other packs.
+        """
+        nesting = self._nesting_of(pack) if self.config.nested else None
+        return only(pack, partial(merge_predictions, RULES[self.config.merge], nesting=nesting))
+
+    def _run(
+        self,
+        scan: Volume,
+        context: ScanContext | None,
+        upsamplers: Sequence[Sequence[LabelUpsampler]],
+        builder: ExplanationBuilder | None,
+        title: str,
+    ) -> None:
+        """Run the networks on a scan and merge every slab; `upsamplers` holds one list of grids per rule."""
+        prepared, config = on_spacing(scan, self.prepare), self.config
+        if prepared is not scan:
+            prepared = PackedVolume.compress(prepared)
+        box = body_box(prepared, self.window)
+        padded = PaddedScan(prepared, self.window, self.prepare.intensity.fitted(prepared), box)
+        known = context.on_grid(scan.grid, prepared.grid) if context else self.infer_context(prepared)
+        sliding = SlidingWindow(padded, self.encode, self.packs, self.heads, known.crop(box), config)
+        windows = count_windows(padded.shape, self.window, config.overlap)
+        with (
+            torch.no_grad(),
+            progress_bar(
+                total=windows, desc=title, unit="window", disable=not config.progress, leave=False
+            ) as bar,
+        ):
+            for slab in sliding.slabs(bar.update):
+                self.merge_slab(slab, upsamplers, builder)
+                del slab  # before the next row of windows needs memory
+
+    def infer_context(self, prepared: Volume) -> ScanContext:
+        """Body parts of a prepared scan by the model's regressor, if any pack depends on them."""
+        if self.regressor is None or not any(pack.profile.coverage for pack in self.packs):
+            return ScanContext()
+        return ScanContext.of(self.regressor.regions(prepared).body_part)
+
+    def merge_slab(
+        self,
+        slab: Slab,
+        upsamplers: Sequence[Sequence[LabelUpsampler]],
+        builder: ExplanationBuilder | None,
+    ) -> None:
+        """Merge the next slices by each rule and write their labels; `builder` explains the first rule."""
+        contested = partial(disagreement, nesting=self.nesting) if builder else None
+        merged = slab.merge([of_rule[0].rule for of_rule in upsamplers], contested)
+        for of_rule, (decision, _) in zip(upsamplers, merged, strict=True):
+            for upsampler in of_rule:
+                upsampler.add(slab, decision)
+        if builder:
+            decision, where = merged[0]
+            builder.add(slab.box, self._label_of[decision.organ.cpu().numpy()], decision, where)
+
+    def _upsampler(self, rule: MergeRule, scan: Volume, grid: Grid, scores: bool = False) -> LabelUpsampler:
+        prepared = scan.grid.with_spacing(self.prepare.spacing_mm)
+        return LabelUpsampler(rule, Sampling.of(scan, prepared.shape, grid), self._label_of, scores)
+
+    def _label_map(self, found: LabelUpsampler, grid: Grid) -> LabelMap:
+        return LabelMap(found.organ, grid, {organ.id: organ.name for organ in self.organs})
+
+    def _nesting_of(self, *packs: str) -> Nesting:
+        """Which organs of these packs are parts of which."""
+        return Nesting(owned_wholes({organ for pack in packs for organ in self.organs_of_pack[pack]}))
+
+    @property
+    def _uses_anomalies(self) -> bool:
+        """Whether disease changes the result: some packs are disease-aware, others are not."""
+        aware = {pack.profile.anomaly_aware for pack in self.packs}
+        return self.config.anomalies and len(aware) == 2
+
+    @cached_property
+    def _label_of(self) -> np.ndarray:
+        """Organ id -> label: the requested organ, the requested whole that it is part of, or 0."""
+        requested = {organ.id for organ in self.organs}
+        table = np.zeros(LAST_HASHED_ID + 1, np.uint16)
+        for organ in {int(organ) for pack in self.packs for organ in pack.organ_ids}:
+            chain = self.nesting.chain(organ) if self.config.nested else [organ]
+            table[organ] = next((each for each in reversed(chain) if each in requested), 0)
+        return table
+
+
+def scores_of(found: LabelUpsampler, grid: Grid) -> Volume | None:
+    score = found.score
+    return None if score is None else Volume(score.astype(np.float32), grid)
+
+
+def requested_packs(model: Model, names: Sequence[str] | None) -> list[str]:
+    """The requested packs, or all, by name."""
+    known = model.pack_names
+    if names is None:
+        return sorted(known)
+    if not names:
+        raise ModelError(f"No pack was asked for. {model.folder} has {', '.join(known) or 'none'}.")
+    if unknown := [name for name in names if name not in known]:
+        hint = "".join(did_you_mean(name, known) for name in unknown)
+        raise ModelError(
+            f"{model.folder} has no pack {', '.join(map(printable, unknown))}. {hint}"
+            f"Its packs: {', '.join(known) or 'none'}."
+        )
+    return sorted(set(names))
+
+
+def requested_organs(folder: Path, packs: Sequence[OrganPack], names: Sequence[str] | None) -> list[Organ]:
+    """The requested organs, or all organs of the packs, sorted by id."""
+    known = {organ.name: organ for pack in packs for organ in pack.organs}
+    if not known:
+        raise ModelError(f"{folder} has no packs. Add one with `conseg pack add` or `conseg learn`.")
+    if names is None:
+        return sorted(known.values(), key=lambda organ: organ.id)
+    requested = {canonical_name(name): name for name in names}
+    if not requested:
+        raise ModelError(f"No organ was asked for. {folder} knows {', '.join(sorted(known))}.")
+    if unknown := [given for name, given in requested.items() if name not in known]:
+        hint = "".join(did_you_mean(canonical_name(given), known) for given in unknown)
+        raise ModelError(
+            f"{folder} does not know {', '.join(unknown)}. {hint}It knows {', '.join(sorted(known))}."
+        )
+    return sorted((known[name] for name in requested), key=lambda organ: organ.id)

@@ -1,0 +1,91 @@
+"""Weighted mean of overlapping windows over one slab, for one pack.
+
+Logits of overlapping windows are averaged, as in nnU-Net. The last layer of a decoder is linear, so averaging
+its input and applying the layer afterwards gives the same result: whichever has fewer channels is averaged,
+the finest features or the logits. Memory does not grow with the number of organs, and the last layer runs
+once per voxel instead of once per window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from continual_segment.segmentation.padded_scan import Box
+
+STORED_AS = torch.float16
+"""Half the memory of float32; products and the last layer are computed in float32."""
+
+
+@dataclass(frozen=True, eq=False)
+class AccumulatedSlab:
+    """Mean output of one pack over some slices."""
+
+    values: Tensor
+    """(channel, z, y, x): features or logits."""
+    share: Tensor | None
+    """(z, y, x): weight of the windows that ran divided by the weight of all windows; None where all ran."""
+
+    def share_at(self, slices: slice, lines: slice) -> Tensor | None:
+        return None if self.share is None else self.share[slices, lines]
+
+    def plane(self, z: int) -> tuple[Tensor, Tensor | None]:
+        """One slice: (channel, y * x) and (y * x,)."""
+        return self.values[:, z].flatten(1), None if self.share is None else self.share[z].flatten()
+
+    def copy_of_last_slice(self) -> AccumulatedSlab:
+        share = None if self.share is None else self.share[-1:].clone()
+        return AccumulatedSlab(self.values[:, -1:].clone(), share)
+
+
+class WindowAccumulator:
+    """Weighted sum of the windows of a slab; the slab moves up along the scan."""
+
+    def __init__(self, channels: int, slab_shape: Sequence[int], device: torch.device) -> None:
+        self.total = torch.zeros(channels, *slab_shape, dtype=STORED_AS, device=device)
+        """(channel, z, y, x)"""
+        self.skipped_weight: Tensor | None = None
+        """(z, y, x): weight of the windows that did not run; None as long as all ran, the usual case."""
+
+    def add(self, values: Tensor, weights: Tensor, box: Box) -> None:
+        """Add one window (channel, z, y, x) at its lines and columns of the slab."""
+        for total, value in zip(self.total, values, strict=True):  # by channel, so that products stay small
+            total[:, *box] += value * weights
+
+    def skip(self, weights: Tensor, boxes: Sequence[Box]) -> None:
+        """Record windows that did not run."""
+        if boxes and self.skipped_weight is None:
+            self.skipped_weight = torch.zeros_like(self.total[0], dtype=weights.dtype)
+        for box in boxes:
+            self.skipped_weight[:, *box] += weights  # type: ignore[index]
+
+    def finish(
+        self, slices: int, total_weight: Tensor, inside: tuple[slice, slice, slice]
+    ) -> AccumulatedSlab:
+        """The mean over the first slices, cropped to `inside`; valid until the slab moves up.
+
+        `total_weight` (z, y, x) is that of all windows, run or skipped.
+        """
+        ran, share = total_weight[:slices], None
+        if self.skipped_weight is not None and self.skipped_weight[:slices].any():
+            # exactly 0 where no window ran, because both weights are summed in the same order
+            ran = ran - self.skipped_weight[:slices]
+            share = (ran / total_weight[:slices])[inside]
+            ran = torch.where(ran > 0, ran, 1.0)
+        for total in self.total:
+            total[:slices] /= ran
+        return AccumulatedSlab(self.total[:, :slices][(slice(None), *inside)], share)
+
+    def move_up(self, slices: int) -> None:
+        for slab in self.total if self.skipped_weight is None else (*self.total, self.skipped_weight):
+            move_up(slab, slices)
+
+
+def move_up(slab: Tensor, slices: int) -> None:
+    """Drop the first slices of a slab (z, y, x) and append as many slices of zeros."""
+    kept = len(slab) - slices
+    slab[:kept] = slab[slices:].clone()
+    slab[kept:] = 0
