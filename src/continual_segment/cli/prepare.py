@@ -19,7 +19,7 @@ DEFAULT_PRESET = "laptop"
 
 DESCRIPTION = """\
 Check a dataset of CT scans with labels and prepare it for learning: every scan is turned to one orientation,
-resampled to one spacing, clipped to a window of Hounsfield units and stored so that patches are read quickly.
+resampled to one spacing, clipped to what the model reads, and stored so that patches are read quickly.
 Every case is checked first, and every problem of every case is listed at once.
 
 RAW is a folder in one of three layouts, which are told apart by themselves:
@@ -61,7 +61,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--preset",
         default=DEFAULT_PRESET,
         metavar="NAME",
-        help=f"take spacing and window from a preset or a TOML file (default: {DEFAULT_PRESET})",
+        help=f"take spacing and intensity from a preset or a TOML file (default: {DEFAULT_PRESET})",
     )
     source.add_argument(
         "-m",
