@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test compar
     from continual_segment.clinic.outputs import OutputConfig as OutputConfig
     from continual_segment.clinic.segment import segment as segment
     from continual_segment.config import load_preset as load_preset
+    from continual_segment.data.intensity import Intensity as Intensity
     from continual_segment.data.prepare import prepare as prepare
     from continual_segment.data.prepared import PreparedDataset as PreparedDataset
     from continual_segment.data.raw import RawDataset as RawDataset
@@ -26,6 +27,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test compar
     from continual_segment.model import verify as verify
     from continual_segment.segmentation import SegmentConfig as SegmentConfig
     from continual_segment.segmentation import Segmenter as Segmenter
+    from continual_segment.training import LossConfig as LossConfig
     from continual_segment.volume import LabelMap as LabelMap
     from continual_segment.volume import Volume as Volume
 

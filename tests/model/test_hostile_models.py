@@ -107,7 +107,7 @@ def test_a_head_is_read_as_it_was_written(head, base_folder):
         {"network": {"features": [10**6] * 3}},
         {"encoder_fingerprint": "\x1b[2J"},
         {"fingerprint": 5},
-        {"format": 2},
+        {"format": 3},
         {"network": None},
     ],
 )

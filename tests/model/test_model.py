@@ -214,7 +214,7 @@ def test_a_locked_model_says_so(base, make_pack, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('{"format": 7}', r"a model of format 7; this version reads formats 1 to 2\. Update"),
+        ('{"format": 7}', r"a model of format 7; this version reads 1 and 2\. Update"),
         ('{"format": 1}', "is damaged"),
         ("{}", "is damaged"),
         ("[]", "is damaged"),

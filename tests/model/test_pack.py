@@ -95,7 +95,7 @@ def test_a_file_that_is_no_pack_gets_a_sentence(tmp_path):
 def test_a_pack_of_a_later_format_says_what_to_do(path):
     content = path.read_bytes().replace(rb"\"format\": 1", rb"\"format\": 7")
     path.write_bytes(content)
-    with pytest.raises(ModelError, match=r"a pack of format 7; this version reads formats 1 to 2\. Update"):
+    with pytest.raises(ModelError, match=r"a pack of format 7; this version reads 1 and 2\. Update"):
         OrganPack.read(path)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from platformdirs import user_cache_path
 from torch import Tensor, nn
 
 from continual_segment.errors import ConfigError
@@ -109,8 +110,7 @@ def threads() -> int:
 
 def cache_folder() -> Path:
     """Cache of compiled networks."""
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(home) / "continual-segment"
+    return user_cache_path("continual-segment", appauthor=False)
 
 
 BACKENDS: dict[BackendName, Callable[[nn.Module], Callable[..., Any]]] = {
