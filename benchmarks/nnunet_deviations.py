@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -105,7 +104,8 @@ class Labelling:
         crop = voxels[box]
         prepared = self.prepared(crop)
         padded, inner = self._padded(prepared)
-        found = self._on_crop(self._logits(padded)[(slice(None), *inner)], crop.shape)
+        logits = self._logits(padded, self._starts(padded, inner))[(slice(None), *inner)]
+        found = self._on_crop(logits, crop.shape)
         return self.frame.from_network(put_back(found, box, voxels.shape))
 
     def prepared(self, crop: np.ndarray) -> np.ndarray:
@@ -128,7 +128,7 @@ class Labelling:
         return np.pad(prepared, widths, constant_values=value), inner
 
     @torch.no_grad()
-    def _logits(self, prepared: np.ndarray) -> Tensor:
+    def _logits(self, prepared: np.ndarray, starts: list[list[int]]) -> Tensor:
         """Mean of the windows (class, z, y, x), float16."""
         last, head = self.network.head, self.network.head.weight.flatten(1)
         run = self.network if self.steps.sum_logits else self.network.features
@@ -138,7 +138,9 @@ class Labelling:
         channels = last.out_channels if self.steps.sum_logits else last.in_channels
         total = torch.zeros(channels, *prepared.shape, dtype=STORED_AS)
         count = torch.zeros(prepared.shape, dtype=weights.dtype)
-        for place in self._places(prepared):
+        for corner in product(*starts):
+            z, y, x = (slice(start, start + side) for start, side in zip(corner, WINDOW, strict=True))
+            place = z, y, x
             window = torch.from_numpy(prepared[place].astype(np.float32))
             total[:, *place] += run(window[None, None])[0] * weights
             count[place] += weights
@@ -148,18 +150,16 @@ class Labelling:
         logits = torch.einsum("kc,czyx->kzyx", head, mean.float()) + last.bias[:, None, None, None]
         return logits * (count > 0)
 
-    def _places(self, prepared: np.ndarray) -> Iterator[tuple[slice, slice, slice]]:
-        parts = [slice(0, length) for length in prepared.shape]
+    def _starts(self, padded: np.ndarray, inner: tuple[slice, ...]) -> list[list[int]]:
+        """First voxels of the windows, per axis."""
+        parts = [slice(0, length) for length in padded.shape]
         if not self.steps.whole_scan:
-            hu = prepared * CT["std"] + CT["mean"]
-            parts[1:] = body_box(Volume(hu, Grid(prepared.shape, np.eye(4))), WINDOW)  # type: ignore[arg-type]
-        starts = [
+            hu = padded[inner[0]] * CT["std"] + CT["mean"]
+            parts[1:] = body_box(Volume(hu, Grid(hu.shape, np.eye(4))), WINDOW)
+        return [
             [part.start + start for start in nnunet_window_starts(part.stop - part.start, side)]
             for part, side in zip(parts, WINDOW, strict=True)
         ]
-        for corner in product(*starts):
-            z, y, x = (slice(start, start + side) for start, side in zip(corner, WINDOW, strict=True))
-            yield z, y, x
 
     def _on_crop(self, logits: Tensor, shape: tuple[int, ...]) -> np.ndarray:
         coarse = coarse_axis(SPACING_MM, self.spacing_mm) if self.steps.coarse_nearest else None
