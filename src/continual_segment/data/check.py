@@ -74,8 +74,10 @@ def load_case(
         _load_masks(case.labels, [names[number] for number in sorted(names)], loaded)
     else:
         _load_label_map(case.labels[0], names, loaded)
-    if loaded.scan and loaded.labels:  # one grid from here on, free of rounding in the labels' header
-        loaded.labels = LabelMap(loaded.labels.voxels, loaded.scan.grid, loaded.labels.names)
+    scan, labels = loaded.scan, loaded.labels
+    if scan and labels and scan.grid.shape == labels.grid.shape:
+        # one grid from here on, free of rounding in the labels' header
+        loaded.labels = LabelMap(labels.voxels, scan.grid, labels.names)
     return loaded
 
 

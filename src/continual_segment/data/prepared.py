@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from continual_segment.data.intensity import Intensity
-from continual_segment.data.prepared_case import PreparedCase, damage_named, read_json
+from continual_segment.data.prepared_case import PREPARE, PreparedCase, damage_named, read_json
 from continual_segment.data.splits import SPLITS, Split
 from continual_segment.errors import DatasetError
 from continual_segment.files.atomic import write_json
@@ -112,7 +112,7 @@ class PreparedDataset:
                 folder=folder,
                 name=check_file_name(described["name"], "The dataset", DatasetError),
                 organs=_organs_of(described["organs"]),
-                config=as_record(described["config"], PrepareConfig, "config", DatasetError),
+                config=as_record(described["config"], PrepareConfig, "config", DatasetError, PREPARE),
                 splits=_splits_of(described["cases"]),
             )
         missing = [name for name in dataset.splits if not (dataset.case_folder(name) / "case.json").is_file()]

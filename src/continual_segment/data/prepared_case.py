@@ -22,6 +22,8 @@ from continual_segment.files.records import as_record
 from continual_segment.names import printable
 from continual_segment.volume import Grid
 
+PREPARE = "Run `conseg prepare` again."
+
 
 @dataclass(frozen=True, eq=False)
 class PreparedCase:
@@ -71,7 +73,7 @@ class PreparedCase:
             if described["name"] != folder.name:
                 raise ValueError(f"it describes the case {printable(repr(described['name']))}")
             fitted = (
-                as_record(described.get("intensity"), FittedIntensity, "intensity", DatasetError)
+                as_record(described.get("intensity"), FittedIntensity, "intensity", DatasetError, PREPARE)
                 if intensity.per_scan
                 else intensity.fitted()
             )
@@ -122,9 +124,9 @@ def read_json(file: Path) -> dict[str, Any]:
     try:
         described = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise DatasetError(f"{file}: cannot be read ({error}). Run `conseg prepare` again.") from error
+        raise DatasetError(f"{file}: cannot be read ({error}). {PREPARE}") from error
     if not isinstance(described, dict):
-        raise DatasetError(f"{file}: a JSON object was expected. Run `conseg prepare` again.")
+        raise DatasetError(f"{file}: a JSON object was expected. {PREPARE}")
     return described
 
 
