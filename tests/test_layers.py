@@ -15,6 +15,7 @@ lab.benchmark
 lab.demo
 lab.protocol
 lab.baselines lab.phantom
+lab.methods
 config
 evaluation
 learning clinic

@@ -1,4 +1,4 @@
-"""What student and teacher make of one batch."""
+"""DistillationPass: one forward pass of student and teacher over the same batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from continual_segment.networks.segmentation_network import SegmentationNetwork,
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class DistillationPass:
     """One pass of both networks over the same augmented patches."""
 
     features: Sequence[Tensor]
@@ -24,26 +24,28 @@ class Seen:
 
     inner: Sequence[tuple[Tensor, Tensor]] = ()
     """Features of student and teacher before the last activation of every encoder stage and decoder block;
-    none unless asked for."""
+    empty unless tapped."""
 
     @property
     def pairs(self) -> list[tuple[Tensor, Tensor]]:
         return list(zip(self.outputs, self.taught, strict=True))
 
 
-def see(
+def forward_both(
     student: SegmentationNetwork, teacher: SegmentationNetwork, images: Tensor, one_encoder: bool = False
-) -> Seen:
-    """Run both; with `one_encoder`, which is frozen, it runs once."""
+) -> DistillationPass:
+    """Run both networks; with `one_encoder`, a frozen one that both share, it runs once."""
     with torch.set_grad_enabled(not one_encoder):
         features = student.encoder(images)
     with torch.no_grad():
         taught = teacher.decoder.forward_supervised(features if one_encoder else teacher.encoder(images))
-    return Seen(features, student.decoder.forward_supervised(features), taught)
+    return DistillationPass(features, student.decoder.forward_supervised(features), taught)
 
 
-def see_inner(student: SegmentationNetwork, teacher: SegmentationNetwork, images: Tensor) -> Seen:
-    """Run both and catch their inner features on the way."""
+def forward_both_tapped(
+    student: SegmentationNetwork, teacher: SegmentationNetwork, images: Tensor
+) -> DistillationPass:
+    """Run both networks and collect their inner features."""
     with tapped(student) as ours, tapped(teacher) as theirs:
-        seen = see(student, teacher, images)
-    return replace(seen, inner=list(zip(ours, theirs, strict=True)))
+        passed = forward_both(student, teacher, images)
+    return replace(passed, inner=list(zip(ours, theirs, strict=True)))
