@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from continual_segment.config import ExperimentConfig, load_preset
-from continual_segment.lab.baselines import METHODS, StepSettings
+from continual_segment.lab.baselines import METHODS, NetworkMethod, StepSettings
 from continual_segment.lab.baselines.classes import StepClasses
 from continual_segment.lab.baselines.step import LearningStep
 from continual_segment.lab.benchmark.plan import make_method
@@ -77,7 +77,9 @@ def make_update(config: ExperimentConfig, method: str) -> Callable[[int], None]:
     """A method at work: call it with a number for one more update."""
     torch.manual_seed(0)
     step = make_step(config, method)
-    learner = make_method(method).begin(step)
+    made = make_method(method)
+    assert isinstance(made, NetworkMethod), f"{method} does not train a whole network"
+    learner = made.begin(step)
     batches = step.training_batches()
     update = Update(learner.objective(), config.later)
 
@@ -94,7 +96,8 @@ def main() -> None:
     parser.add_argument("--preset", default="laptop")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--methods", default=",".join(METHODS))
+    names = [name for name, method in METHODS.items() if isinstance(method, NetworkMethod)]
+    parser.add_argument("--methods", default=",".join(names))
     args = parser.parse_args()
     keep_freed_memory()
     torch.set_num_threads(args.threads)

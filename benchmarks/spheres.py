@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from continual_segment.lab.baselines import METHODS, Method, StepSettings
+from continual_segment.lab.baselines import METHODS, NetworkMethod, StepSettings
 from continual_segment.lab.baselines.classes import StepClasses
 from continual_segment.lab.baselines.step import LearningStep
 from continual_segment.lab.benchmark.plan import make_method
@@ -95,22 +95,26 @@ def first_network(config: TrainConfig, folder: Path) -> SegmentationNetwork:
 
 
 def learn_all(
-    method: Method, network: SegmentationNetwork, config: TrainConfig, folder: Path, steps: tuple[int, ...]
+    method: NetworkMethod,
+    network: SegmentationNetwork,
+    config: TrainConfig,
+    folder: Path,
+    steps: tuple[int, ...],
 ) -> SegmentationNetwork:
     """The network after these further balls, one step each."""
-    known, memory = ORGANS[:1], {}
+    known, state = ORGANS[:1], {}
     if hasattr(method, "after_first_step"):
-        memory = method.after_first_step(network, StepClasses.of((), known), Balls(0, 0, config.iterations))
+        state = method.after_first_step(network, StepClasses.of((), known), Balls(0, 0, config.iterations))
     for number in steps:
         classes = StepClasses.of(known, ORGANS[number : number + 1])
         dataset: Any = SimpleNamespace(organs=ORGANS[number : number + 1], labelled=number)
         nothing: Any = None
         torch.manual_seed(0)
-        step = BallStep(network.freeze(), classes, dataset, StepSettings(nothing, nothing, config), memory)
+        step = BallStep(network.freeze(), classes, dataset, StepSettings(nothing, nothing, config), state)
         learner = method.begin(step)
         title, batches = f"{type(method).__name__}, ball {number + 1}", step.training_batches()
         train(TrainingRun(learner.objective(), batches, config, folder / str(number), "", title=title))
-        memory, network, known = learner.finish(), learner.network, classes.organs
+        state, network, known = learner.finish(), learner.network, classes.organs
     return network
 
 

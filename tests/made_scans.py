@@ -276,7 +276,7 @@ def read_header(path: Path) -> Dataset:
 
 
 def read_or_die(job, series, force) -> Case:
-    """For a process that reads: ended from outside at a case of that name."""
+    """For a process that reads: killed at a case of that name."""
     if "deadly" in job.case:
         os.kill(os.getpid(), signal.SIGKILL)
     return read_case(job, series, force)

@@ -16,6 +16,7 @@ lab.demo
 lab.protocol
 lab.baselines lab.phantom
 api
+lab.methods
 config
 evaluation
 learning clinic

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from continual_segment.errors import ContinualSegmentError
-from continual_segment.processes import Companion, Outcome, beside, for_each, usable_cores, workers_for
+from continual_segment.processes import Outcome, WorkerProcess, beside, for_each, usable_cores, workers_for
 
 HERE_AND_THERE = pytest.mark.parametrize("workers", [1, 2])
 LONG, FOREVER = 120, 3600  # seconds; waited for only when something is wrong, however slow the machine
@@ -73,7 +73,7 @@ def test_a_bug_in_a_worker_is_raised_without_waiting_for_the_others():
 
 def test_a_killed_worker_is_one_clear_error_and_no_hang():
     began = time.monotonic()
-    with pytest.raises(ContinualSegmentError, match=r"ended from outside at killed.*fewer workers"):
+    with pytest.raises(ContinualSegmentError, match=r"killed at killed.*fewer workers"):
         run({"killed": f"__import__('os').kill({PID}, 9)", "long": SLEEP.format(FOREVER)}, workers=2)
     assert time.monotonic() - began < LONG
 
@@ -183,25 +183,25 @@ def test_no_worker_outlives_a_killed_parent(tmp_path):
     assert all_gone(pids)
 
 
-def test_a_companion_that_is_killed_is_not_waited_for_and_the_next_job_gets_a_new_one():
-    companion = Companion(eval)
+def test_a_worker_that_is_killed_is_not_waited_for_and_the_next_job_gets_a_new_one():
+    worker = WorkerProcess(eval)
     try:
-        companion.start(PID)
-        first = companion.finish()
-        companion.start(SLEEP.format(FOREVER))
+        worker.start(PID)
+        first = worker.finish()
+        worker.start(SLEEP.format(FOREVER))
         os.kill(first, signal.SIGKILL)
-        with pytest.raises(ContinualSegmentError, match="was ended from outside"):
-            companion.finish()
-        companion.start(PID)
-        second = companion.finish()
+        with pytest.raises(ContinualSegmentError, match="worker process was killed"):
+            worker.finish()
+        worker.start(PID)
+        second = worker.finish()
         assert second not in (first, os.getpid())
         os.kill(second, signal.SIGKILL)  # while it has nothing to do
-        companion.start("1 / 0")
+        worker.start("1 / 0")
         with pytest.raises((ZeroDivisionError, ContinualSegmentError)):  # it may die only after it was asked
-            companion.finish()
+            worker.finish()
     finally:
-        companion.close()
-    assert companion.process_id is None
+        worker.close()
+    assert worker.process_id is None
 
 
 def test_a_job_beside_the_body_is_done_when_the_body_ends(tmp_path):
@@ -216,5 +216,5 @@ def test_the_error_of_a_job_beside_is_raised(tmp_path):
 
 
 def test_a_job_beside_that_was_killed_is_not_waited_for():
-    with pytest.raises(ContinualSegmentError, match="ended from outside"), beside(os._exit, 1):
+    with pytest.raises(ContinualSegmentError, match="worker process was killed"), beside(os._exit, 1):
         pass

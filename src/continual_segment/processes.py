@@ -1,7 +1,7 @@
-"""One function over many named jobs in several processes, with a progress bar; or one job beside others.
+"""Run one function over many named jobs in several processes, with a progress bar; or one job in parallel.
 
-Hard about it is the end: a failing job must not stop the others, Ctrl-C and our own bugs must stop all of
-them at once, a worker that was killed must not be waited for, and none may outlive a parent that was killed.
+The difficult part is how jobs end: a failing job must not stop the others, Ctrl-C and bugs must stop all of
+them at once, nothing may wait for a worker that was killed, and no worker may outlive its parent.
 
 In:  a function, the arguments of each job by its name, the arguments that all jobs share
 Out: Outcome: results and failures by name, both in the order of the jobs
@@ -34,17 +34,17 @@ BYTES_PER_WORKER = 32 * 2**20  # of files to read; starting a process takes long
 Result = TypeVar("Result")
 Jobs = Mapping[str, tuple[Any, ...]]
 Start = Callable[[], None] | None
-_Answer = tuple[Any, Exception | None]
-_Answers = Generator[tuple[str, _Answer], None, None]
+_Returned = tuple[Any, Exception | None]
+_AllReturned = Generator[tuple[str, _Returned], None, None]
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[Result]):
-    """What became of the jobs; each name is in one of the two."""
+    """Results and failures of the jobs; each name is in one of the two."""
 
     results: dict[str, Result]
     failures: dict[str, str]
-    """Why a job failed, in words for the user."""
+    """Why a job failed: an error message for the user."""
 
 
 def for_each(
@@ -56,20 +56,22 @@ def for_each(
     progress: bool = True,
     start: Start = None,
 ) -> Outcome[Result]:
-    """Call function(*job, *shared) for every job, here or in several processes: one per core unless told.
+    """Call function(*job, *shared) for every job, in this process or in several; by default one per core.
 
-    What a user can cause ends only that job. Anything else is our bug: it is raised at once. Every new
-    process calls `start` first, for instance to keep a library to one thread.
+    An error that a user can cause ends only that job. Any other is a bug and is raised at once. Every new
+    process calls `start` first, for instance to limit a library to one thread.
     """
     workers = min(usable_cores() if workers is None else workers, len(jobs))
-    answers = (
-        _here(function, jobs, shared) if workers <= 1 else _there(function, jobs, shared, workers, start)
+    returned = (
+        _run_here(function, jobs, shared)
+        if workers <= 1
+        else _run_in_workers(function, jobs, shared, workers, start)
     )
     results: dict[str, Result] = {}
     failures: dict[str, str] = {}
     hidden = None if progress and jobs else True  # None: hidden where there is no terminal
-    with closing(answers), progress_bar(total=len(jobs), desc=title, unit="case", disable=hidden) as bar:
-        for name, (result, error) in answers:
+    with closing(returned), progress_bar(total=len(jobs), desc=title, unit="case", disable=hidden) as bar:
+        for name, (result, error) in returned:
             if error is None:
                 results[name] = result
             elif isinstance(error, (ContinualSegmentError, OSError, MemoryError)):
@@ -81,16 +83,16 @@ def for_each(
     return Outcome(ordered, {name: failures[name] for name in jobs if name in failures})
 
 
-class Companion(Generic[Result]):
-    """One process beside this one, which does one job at a time; if it dies the next job gets a new one."""
+class WorkerProcess(Generic[Result]):
+    """One further process, which runs one job at a time; if it dies, the next job starts a new one."""
 
     def __init__(self, function: Callable[..., Result], start: Start = None) -> None:
         self.function, self.first = function, start
         self._worker: tuple[Connection, SpawnProcess] | None = None
 
     def start(self, *job: Any) -> None:
-        """Give it a job, which `finish` must be called for before the next."""
-        for _ in range(2):  # an idle process may have died unseen; then a new one is tried
+        """Send a job; call `finish` before the next."""
+        for _ in range(2):  # an idle process may have died; then a new one is started
             if self._worker is None:
                 self._begin()
             assert self._worker is not None
@@ -102,7 +104,7 @@ class Companion(Generic[Result]):
                 return
 
     def finish(self) -> Result:
-        """Wait for the job's result; what it raised is raised here, and so is the death of its process."""
+        """Wait for the job's result; raise what it raised, or that its process died."""
         try:
             if self._worker is None:
                 raise EOFError
@@ -110,8 +112,8 @@ class Companion(Generic[Result]):
         except (EOFError, OSError) as gone:
             self.close()
             raise ContinualSegmentError(
-                "The process that worked on it was ended from outside, most often because memory ran out or "
-                "a damaged file broke its decoder. Try it again alone."
+                "The worker process was killed, most often because memory ran out or a damaged file crashed "
+                "its decoder. Run this case again on its own."
             ) from gone
         if error is not None:
             raise error
@@ -122,7 +124,7 @@ class Companion(Generic[Result]):
             pipe, process = self._worker
             self._worker = None
             pipe.close()
-            process.join(0.5)  # an idle one ends by itself, and cleans up after itself
+            process.join(0.5)  # an idle one exits and cleans up by itself
             process.terminate()
             process.join()
 
@@ -138,18 +140,18 @@ class Companion(Generic[Result]):
 
 @contextmanager
 def beside(function: Callable[..., Any], *job: Any, start: Start = None) -> Iterator[None]:
-    """Call function(*job) in a process of its own while the body runs, and wait for it at the end."""
-    companion = Companion(function, start)
-    companion.start(*job)
+    """Call function(*job) in another process while the body runs, and wait for it at the end."""
+    worker = WorkerProcess(function, start)
+    worker.start(*job)
     try:
         yield
-        companion.finish()
+        worker.finish()
     finally:
-        companion.close()
+        worker.close()
 
 
 def workers_for(files: Iterable[Path], asked: int | None = None) -> int:
-    """As many as asked for; else one per core, and fewer where the files are small."""
+    """The number asked for; by default one per core, and fewer where the files are small."""
     if asked is not None:
         return asked
     size = sum(file.stat().st_size for file in files if file.is_file())
@@ -160,66 +162,66 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _attempt(function: Callable[..., Any], arguments: tuple[Any, ...]) -> _Answer:
+def _attempt(function: Callable[..., Any], arguments: tuple[Any, ...]) -> _Returned:
     try:
         return function(*arguments), None
     except Exception as error:  # sorted into failures and bugs by for_each
         return None, error
 
 
-def _here(function: Callable[..., Any], jobs: Jobs, shared: tuple[Any, ...]) -> _Answers:
+def _run_here(function: Callable[..., Any], jobs: Jobs, shared: tuple[Any, ...]) -> _AllReturned:
     for name, job in jobs.items():
         yield name, _attempt(function, (*job, *shared))
 
 
-def _there(
+def _run_in_workers(
     function: Callable[..., Any], jobs: Jobs, shared: tuple[Any, ...], workers: int, start: Start
-) -> _Answers:
-    """One pipe per worker: when it breaks that worker is gone, and the others held no lock with it."""
-    crew: dict[Connection, SpawnProcess] = {}
-    at_work: dict[Connection, str] = {}
+) -> _AllReturned:
+    """One pipe per worker: a broken pipe means that its worker died, and no lock is shared with others."""
+    workers_by_pipe: dict[Connection, SpawnProcess] = {}
+    running: dict[Connection, str] = {}
     waiting = iter(jobs.items())
     pipe: Connection | None = None
     try:
         with _without_main(function):
-            crew.update(_new_worker() for _ in range(workers))
-        for pipe in crew:  # only when all have started, because sending waits until the worker listens
+            workers_by_pipe.update(_new_worker() for _ in range(workers))
+        for pipe in workers_by_pipe:  # after all have started, because sending blocks until the worker reads
             pipe.send((function, shared, start))
-            at_work[pipe], job = next(waiting)
+            running[pipe], job = next(waiting)
             pipe.send(job)
-        while at_work:
-            ready = wait(list(at_work))
-            for pipe in [pipe for pipe in at_work if pipe in ready]:
-                answer, name = pipe.recv(), at_work.pop(pipe)
-                for at_work[pipe], job in islice(waiting, 1):  # the next, if there is one
+        while running:
+            ready = wait(list(running))
+            for pipe in [pipe for pipe in running if pipe in ready]:
+                result, name = pipe.recv(), running.pop(pipe)
+                for running[pipe], job in islice(waiting, 1):  # the next, if there is one
                     pipe.send(job)
-                yield name, answer
+                yield name, result
     except (EOFError, OSError) as error:
-        at = f" at {at_work[pipe]}" if pipe in at_work else ""
+        at = f" at {running[pipe]}" if pipe in running else ""
         raise ContinualSegmentError(
-            f"A worker process was ended from outside{at}, most often because memory ran out. "
-            "Run it again with fewer workers."
+            f"A worker process was killed{at}, most often because memory ran out. "
+            "Run the command again with fewer workers."
         ) from error
     finally:
-        for process in crew.values():  # idle by now, unless this is an error or Ctrl-C
+        for process in workers_by_pipe.values():  # idle by now, unless this is an error or Ctrl-C
             process.terminate()
-        for pipe, process in crew.items():
+        for pipe, process in workers_by_pipe.items():
             process.join()
             pipe.close()
 
 
 def _new_worker() -> tuple[Connection, SpawnProcess]:
     context = multiprocessing.get_context("spawn")  # a forked child of a process with threads may hang
-    pipe, its_end = context.Pipe()
-    process = context.Process(target=_work, args=(its_end,), daemon=True)
+    pipe, worker_end = context.Pipe()
+    process = context.Process(target=_work, args=(worker_end,), daemon=True)
     process.start()
-    its_end.close()  # so that the pipe breaks with the process
+    worker_end.close()  # so that the pipe breaks with the process
     return pipe, process
 
 
 @contextmanager
 def _without_main(function: Callable[..., Any]) -> Iterator[None]:
-    """Keep new processes from running the caller's script again, which only functions in it would need."""
+    """Keep new processes from importing the caller's script, which only functions defined in it need."""
     main = sys.modules["__main__"]
     if getattr(function, "__module__", None) != "__main__":
         sys.modules["__main__"] = ModuleType("__main__")
@@ -230,8 +232,8 @@ def _without_main(function: Callable[..., Any]) -> Iterator[None]:
 
 
 def _work(pipe: Connection) -> None:
-    """What a worker does until its parent ends it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C: end at once and without a traceback
+    """The loop of a worker, until its parent ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C: exit at once, without a traceback
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with lasting_streams(), suppress(EOFError, ConnectionError):  # the parent is gone
         function, shared, start = pipe.recv()

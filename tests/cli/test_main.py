@@ -7,6 +7,8 @@ import pytest
 
 from continual_segment.cli import main as cli
 from continual_segment.cli.main import COMMANDS, main, make_parser
+from continual_segment.config import PRESETS
+from continual_segment.segmentation.merge import RULES
 
 HELP = """
 import sys
@@ -41,6 +43,16 @@ def test_help_of_every_command_comes_without_importing_torch(python):
     shown, problems = process.communicate(timeout=300)
     assert process.returncode == 0, problems
     assert shown.count("usage: conseg") == len(names)
+
+
+@pytest.mark.parametrize(
+    ("command", "names"), [("learn", PRESETS), ("benchmark", PRESETS), ("segment", RULES)]
+)
+def test_help_names_every_preset_and_every_merge_rule(command, names, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    words = " ".join(capsys.readouterr().out.split()).replace("- ", "-")
+    assert [name for name in names if name not in words] == []
 
 
 def test_the_version_is_the_packages(capsys):

@@ -55,7 +55,7 @@ def test_a_process_that_dies_and_a_broken_file_cost_their_own_case(some_scans, t
     failures = run(some_scans, tmp_path / "out")
     assert set(failures) == {str(some_scans / "b.nii.gz"), str(some_scans / "c deadly.nii.gz")}
     assert "truncated or damaged" in failures[str(some_scans / "b.nii.gz")]
-    assert "was ended from outside" in failures[str(some_scans / "c deadly.nii.gz")]
+    assert "worker process was killed" in failures[str(some_scans / "c deadly.nii.gz")]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "a.nii.gz", "d.nii.gz", "e.nii.gz", "manifest"
     }  # fmt: skip

@@ -7,27 +7,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from continual_segment.cli.options import add_device, add_preset, add_quiet, add_stages, check_device, say
+from continual_segment.lab.methods import METHODS
 
 if TYPE_CHECKING:
     from continual_segment.config import ExperimentConfig
 
-METHODS = "ours,fine-tuning,mib,ilt,plop,lismo,rcil,unfreezing,upper-bound"
-
-EPILOG = """\
+EXAMPLES = """\
 examples:
   conseg benchmark --preset demo --orders A,B --out benchmark
   conseg benchmark --preset laptop --orders A --methods ours,mib,plop --datasets RAW1 RAW2 RAW3 --out mine
   conseg benchmark --datasets Dataset001_Neck Dataset002_Larynx --anomaly Larynx='larynx tumour' --out neck
   conseg benchmark --preset demo --methods ours,mib,mib:kd_weight=100 --out benchmark
-
+"""
+METHOD_LINES = "\n".join(f"  {name:13} {entry.summary}" for name, entry in METHODS.items())
+EPILOG = f"""{EXAMPLES}
 methods:
-  ours          a frozen encoder and a pack per dataset: what `conseg learn` does
-  fine-tuning   one network and one head, plainly trained on: the control that forgets
-  mib, ilt, plop, lismo, rcil
-                one network and one head, each with its own way to keep old organs
-  unfreezing    ours with an encoder that goes on learning
-  upper-bound   a network of its own for every dataset
-  A method's settings follow it: plop:entropy=code. They are described in src/continual_segment/baselines.
+{METHOD_LINES}
+  The settings of a method follow its name: plop:entropy=code. They are the fields of its class in
+  src/continual_segment/lab/baselines.
 
 written to OUT: results.md with all tables and figures, results.json, tables/, figures/"""
 
@@ -38,8 +35,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         help="learn datasets one after the other by several methods, and compare",
         description="Learn datasets in one or more orders by each method, segment held-out scans of all "
         "datasets learned so far after every step, and write the tables of the paper. The first step is "
-        "trained once. Stopped, it goes on where it was when the command is given again; orders and methods "
-        "may be added later.",
+        "trained once. Run the command again to resume; orders and methods can be added later.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -49,8 +45,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         help="A: as given; B: steps 2 and 3 swapped; or digits, such as 2134 (default: A)",
     )  # fmt: skip
     parser.add_argument(
-        "--methods", type=_methods, default=METHODS.split(","), metavar="M,N",
-        help=f"what to compare (default: all, {METHODS})",
+        "--methods", type=_methods, default=list(METHODS), metavar="M,N",
+        help=f"what to compare (default: all, {','.join(METHODS)})",
     )  # fmt: skip
     parser.add_argument(
         "--datasets", type=Path, nargs="+", metavar="RAW",
@@ -69,7 +65,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument(
         "--budgets", choices=("equal", "paper"), default="equal",
-        help="updates of a method's later steps: as many as ours (default), or the paper's fewer",
+        help="updates of a later step: as many as all stages of conseg learn (default), or the paper's",
     )  # fmt: skip
     parser.add_argument(
         "--updates", type=int, metavar="N",
@@ -117,7 +113,7 @@ def chosen(args: argparse.Namespace, config: ExperimentConfig) -> ExperimentConf
     from dataclasses import replace
 
     from continual_segment.errors import ConfigError
-    from continual_segment.lab.benchmark.plan import with_iterations
+    from continual_segment.lab.baselines.budgets import with_iterations
 
     named = {"device": args.device, "overlap": args.overlap}
     try:

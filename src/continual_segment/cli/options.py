@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-PRESETS = "tiny (seconds, for tests), demo (minutes), laptop (two CPU cores, half an hour), paper (one GPU)"
+
+@cache
+def preset_summaries() -> str:
+    """All presets, each with the first sentence of its file, which is a comment."""
+    folder = files("continual_segment") / "presets"
+    summaries = []
+    for preset in sorted(folder.iterdir(), key=lambda file: file.name):
+        comment = preset.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
+        sentence = comment.split(". ")[0].rstrip(".")
+        summaries.append(f"{preset.name.removesuffix('.toml')} ({sentence[0].lower()}{sentence[1:]})")
+    return ", ".join(summaries).replace("%", "%%")  # argparse formats the help text
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +30,7 @@ def add_preset(parser: argparse.ArgumentParser, default: str | None = None) -> N
         "--preset",
         default=default,
         metavar="NAME",
-        help=f"sizes and schedules: {PRESETS}, or a TOML file of your own"
+        help=f"sizes and schedules: {preset_summaries()}, or a TOML file of your own"
         + (f" (default: {default})" if default else ""),
     )
 

@@ -25,7 +25,7 @@ from continual_segment.errors import ConfigError, ContinualSegmentError
 from continual_segment.files import is_scan_file
 from continual_segment.files.dicom.listing import title as title_of
 from continual_segment.model import Model
-from continual_segment.processes import Companion
+from continual_segment.processes import WorkerProcess
 from continual_segment.segmentation import ScanContext, SegmentConfig, Segmenter
 
 log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ def segment_batch(
         if job.title not in failures:
             log.info("[%d/%d] %s", number, len(jobs), summary.line())
 
-    with closing(Companion(read_case)) as reader, closing(Companion(write_result)) as writer:
+    with closing(WorkerProcess(read_case)) as reader, closing(WorkerProcess(write_result)) as writer:
         written: tuple[int, Job, Summary] | None = None
         for number, job in enumerate(jobs, start=1):
             if number == 1:

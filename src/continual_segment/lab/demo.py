@@ -1,8 +1,8 @@
-"""demo: the continual protocol on phantoms, from nothing to a report.
+"""demo: the continual protocol on phantoms, from generated scans to a report.
 
-What does not wait for other work shares the cores with it: phantoms are made while the first dataset is
-learned, and later packs, which read the frozen encoder and nothing of each other, are learned side by side;
-networks this small gain little from a second thread. The scores of a step are those of the packs up to it.
+Independent work runs in parallel: phantoms are generated while the first dataset is learned, and later packs,
+which depend on the frozen encoder alone, are learned two at a time; networks this small gain little from a
+second thread. The scores of a step are those of the packs up to it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ log = logging.getLogger(__name__)
 
 ORDER = ("totalseg", "chest", "headneck", "esophagus")
 EFFORT = {"esophagus": 2}
-"""Times the patients and updates of other datasets: its one organ is thin, and displaced by tumours."""
+"""Multiples of patients and updates: the one organ of this dataset is thin, and displaced by tumours."""
 
 
 @dataclass(frozen=True)
 class Demo:
-    """The pieces of a demo; each is left out where an earlier run did it."""
+    """The tasks of a demo; those that an earlier run finished are skipped."""
 
     folder: Path
     preset: str
@@ -95,28 +95,28 @@ def demo(
     """Learn four phantom datasets in `folder`, write `folder`/report.html and return its path."""
     started, fresh = time.monotonic(), not folder.exists()
     claim(folder, {"preset": preset, "cases": cases, "seed": seed})
-    pieces = Demo(folder, preset, cases, seed)
-    learn_all(pieces)
-    datasets = {name: ProtocolDataset(pieces.raw(name), anomalies(name)) for name in ORDER}
-    report = run_protocol(folder, datasets, pieces.config, held_out)
+    tasks = Demo(folder, preset, cases, seed)
+    learn_all(tasks)
+    datasets = {name: ProtocolDataset(tasks.raw(name), anomalies(name)) for name in ORDER}
+    report = run_protocol(folder, datasets, tasks.config, held_out)
     report = replace(report, seconds=time.monotonic() - started if fresh else None)
     log.info("%s", report.table())
-    return write_report(folder, report, commands(pieces))
+    return write_report(folder, report, commands(tasks))
 
 
-def learn_all(pieces: Demo) -> None:
-    """Four packs, two jobs at a time; the longest of the later ones beside the others."""
+def learn_all(tasks: Demo) -> None:
+    """Four packs, two jobs at a time; the longest of the later ones in parallel with the others."""
     first, *others, longest = ORDER
-    pieces.make([first], workers=None)
+    tasks.make([first], workers=None)
     threads = torch.get_num_threads()
     take_half()
-    log.info("Learning %s; the other phantoms are made meanwhile", first)
-    with beside(pieces.make, [*others, longest], start=take_half_in_silence):
-        pieces.learn(first)
-    log.info("Learning %s, and %s beside them", " and ".join(others), longest)
-    with beside(pieces.learn, longest, start=take_half_in_silence):
+    log.info("Learning %s; the other phantoms are generated meanwhile", first)
+    with beside(tasks.make, [*others, longest], start=take_half_silently):
+        tasks.learn(first)
+    log.info("Learning %s, and %s in parallel", " and ".join(others), longest)
+    with beside(tasks.learn, longest, start=take_half_silently):
         for name in others:
-            pieces.learn(name)
+            tasks.learn(name)
     torch.set_num_threads(threads)
 
 
@@ -125,15 +125,15 @@ def take_half() -> None:
     torch.set_num_threads(max(1, usable_cores() // 2))
 
 
-def take_half_in_silence() -> None:
-    """The same in a process that works beside this one, whose progress bars would run into ours."""
+def take_half_silently() -> None:
+    """The same in a parallel process, whose progress bars would overwrite those of this one."""
     keep_freed_memory()
     take_half()
     sys.stderr = io.StringIO()
 
 
 def claim(folder: Path, settings: dict[str, object]) -> None:
-    """Note the settings in a new folder; refuse one that holds a demo of other settings."""
+    """Store the settings in a new folder; raise where a demo of other settings is."""
     note = folder / "demo.json"
     if note.exists() and (found := json.loads(note.read_text())) != settings:
         raise ConfigError(
@@ -147,21 +147,21 @@ def anomalies(name: str) -> tuple[str, ...]:
     return ("esophageal tumour",) if DATASETS[name].tumour else ()
 
 
-def commands(pieces: Demo) -> list[str]:
-    """What a user would type: the demo; then the same packs one by one, and the scores of all together."""
-    settings = ("--cases", pieces.cases, "--seed", pieces.seed, "--preset", pieces.preset)
-    lines = [command("demo", "--out", pieces.folder, *settings), ""]
+def commands(tasks: Demo) -> list[str]:
+    """Commands for a user: the demo; then the same packs one by one, and the scores of all packs."""
+    settings = ("--cases", tasks.cases, "--seed", tasks.seed, "--preset", tasks.preset)
+    lines = [command("demo", "--out", tasks.folder, *settings), ""]
     for name in ORDER:
-        lines += learning_commands(pieces, name)
-    return lines + scoring_commands(pieces, ORDER[-1])
+        lines += learning_commands(tasks, name)
+    return lines + scoring_commands(tasks, ORDER[-1])
 
 
-def learning_commands(pieces: Demo, name: str) -> list[str]:
-    """From nothing to the pack of one dataset."""
-    raw, prepared, preset = dataset_folder(pieces.folder / "raw", name), pieces.prepared(name), pieces.preset
-    size = ("--cases", pieces.cases_of(name), "--seed", pieces.seed)
-    spacing = [f"{side:g}" for side in pieces.config.prepare.spacing_mm]
-    pack = ["-m", pieces.model, "--name", name, "--iterations", pieces.updates_of(name)]
+def learning_commands(tasks: Demo, name: str) -> list[str]:
+    """From phantoms to the pack of one dataset."""
+    raw, prepared, preset = dataset_folder(tasks.folder / "raw", name), tasks.prepared(name), tasks.preset
+    size = ("--cases", tasks.cases_of(name), "--seed", tasks.seed)
+    spacing = [f"{side:g}" for side in tasks.config.prepare.spacing_mm]
+    pack = ["-m", tasks.model, "--name", name, "--iterations", tasks.updates_of(name)]
     pack += [word for kind in anomalies(name) for word in ("--anomaly", kind)]
     return [
         command("phantom", raw.parent, "--dataset", name, "--organs", "demo", *size, "--spacing", *spacing),
@@ -170,15 +170,15 @@ def learning_commands(pieces: Demo, name: str) -> list[str]:
     ]
 
 
-def scoring_commands(pieces: Demo, name: str) -> list[str]:
+def scoring_commands(tasks: Demo, name: str) -> list[str]:
     """All packs on one dataset: every scan is segmented, the test cases alone are scored."""
-    raw, segmented = dataset_folder(pieces.folder / "raw", name), pieces.folder / "segmented" / name
-    scores = pieces.folder / "segmented_scores" / name
-    overlap = ("--overlap", pieces.config.segment.overlap)  # as the report's scores were made
-    prepared = ("--prepared", pieces.prepared(name), "--split", "test")
+    raw, segmented = dataset_folder(tasks.folder / "raw", name), tasks.folder / "segmented" / name
+    scores = tasks.folder / "segmented_scores" / name
+    overlap = ("--overlap", tasks.config.segment.overlap)  # as the report's scores were made
+    prepared = ("--prepared", tasks.prepared(name), "--split", "test")
     return [
-        command("verify", pieces.model),
-        command("segment", raw / "imagesTr", "-m", pieces.model, "-o", segmented, *overlap),
+        command("verify", tasks.model),
+        command("segment", raw / "imagesTr", "-m", tasks.model, "-o", segmented, *overlap),
         command("evaluate", segmented, raw, *prepared, "-o", scores),
     ]
 

@@ -1,8 +1,8 @@
-"""The continual protocol: datasets learned in order, all of them scored anew after every step.
+"""The continual protocol: learn datasets in order, and score all of them after every step.
 
 After a step, the held-out scans of every dataset learned so far are segmented by the pack that learned
 them, as by a model with this pack alone, and by all packs together. So a forgetting of 0 in the report is
-measured, not assumed. Finished work is kept: the same call resumes where an earlier one was stopped.
+measured, not assumed. Call it again to resume a stopped run.
 
 In:  raw datasets in the order of learning
 Out: a model, scores per step, report.html
@@ -29,6 +29,7 @@ from continual_segment.learning import learn_dataset
 from continual_segment.learning.step import run_folder
 from continual_segment.model import Model, verify
 from continual_segment.segmentation import Segmenter
+from continual_segment.segmentation.merge import MergeRule
 from continual_segment.training.history import read_history
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ class ProtocolDataset:
 
     raw: RawDataset
     anomalies: Sequence[str] = field(default=())
-    """Diseases its scans hold."""
+    """Diseases in its scans."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,7 @@ class HeldOut:
 
     @property
     def splits(self) -> CaseSplits:
-        """What an evaluation of these scans records."""
+        """The split that an evaluation of these scans records."""
         return CaseSplits("test", {case.name: "test" for case in self.cases}, "prepared dataset")
 
     @classmethod
@@ -60,7 +61,7 @@ class HeldOut:
         names = prepared.case_names("test")[:at_most]
         if not names:
             raise DatasetError(
-                f"{raw.folder}: no case falls into the test split. Three cases at least are needed."
+                f"{raw.folder}: no case is in the test split. At least three cases are needed."
             )
         return cls(raw, [case for case in raw.cases if case.name in names])
 
@@ -121,27 +122,40 @@ def score(
 ) -> tuple[Evaluation, Evaluation]:
     """Scores on the held-out scans of the dataset's own pack, and of all these packs together.
 
-    Both are kept in `folder`, and taken from there where they were computed before.
+    Both are stored in `folder`, and read from there where they exist.
     """
-    kept = folder / dataset, folder / f"{dataset}_merged"
-    if not all((path / "evaluation.json").exists() for path in kept):
+    own, merged = folder / dataset, folder / f"{dataset}_merged"
+    if not (is_scored(own) and is_scored(merged)):
         opened = Model.open(model)
         segmenter = Segmenter(opened, packs=packs, config=config.segment)
-        rules = {"own": segmenter.single_pack_rule(dataset), "merged": segmenter.merge_rule()}
-        rows: tuple[list[ScoreRow], ...] = ([], [])
-        for case in test.cases:
-            scan, truth = test.raw.read(case)
-            results = segmenter.compare_rules(scan, rules, title=case.name)
-            for found, result in zip(rows, results.values(), strict=True):
-                found += score_case(case.name, result.labels, truth)
-        for path, found in zip(kept, rows, strict=True):
-            Evaluation.from_rows(found, test.splits, opened.encoder_fingerprint).write(path)
-    own, everything = map(Evaluation.read, kept)
-    return own, everything
+        rules = {own: segmenter.single_pack_rule(dataset), merged: segmenter.merge_rule()}
+        score_rules(segmenter, rules, test, opened.encoder_fingerprint)
+    return Evaluation.read(own), Evaluation.read(merged)
+
+
+def score_rules(
+    segmenter: Segmenter, rules: Mapping[Path, MergeRule], test: HeldOut, first_step: str
+) -> None:
+    """Segment the held-out scans once, and write the scores by each merge rule to its folder.
+
+    `first_step` is the fingerprint of the encoder after the first step, which an evaluation records.
+    """
+    named = {str(folder): rule for folder, rule in rules.items()}
+    rows: dict[str, list[ScoreRow]] = {folder: [] for folder in named}
+    for case in test.cases:
+        scan, truth = test.raw.read(case)
+        for folder, found in segmenter.compare_rules(scan, named, title=case.name).items():
+            rows[folder] += score_case(case.name, found.labels, truth)
+    for folder, scored in rows.items():
+        Evaluation.from_rows(scored, test.splits, first_step).write(folder)
+
+
+def is_scored(folder: Path) -> bool:
+    return (folder / "evaluation.json").exists()
 
 
 def make_example(model: Path, name: str, test: HeldOut, config: ExperimentConfig) -> Example:
-    """One held-out scan with its truth, its own pack's answer and that of all packs."""
+    """One held-out scan with its ground truth, its own pack's labels and those of all packs."""
     opened, case = Model.open(model), test.cases[0]
     scan, truth = test.raw.read(case)
     segmenter = Segmenter(opened, config=config.segment)

@@ -1,4 +1,4 @@
-"""Every comparison method learns a phantom dataset after the first step."""
+"""Every method of the benchmark learns a phantom dataset after the first step."""
 
 import os
 import signal
@@ -7,9 +7,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from continual_segment.lab.baselines import METHODS, StepSettings, learn_step
+from continual_segment.lab.baselines import (
+    METHODS,
+    FirstStep,
+    LaterStep,
+    NetworkMethod,
+    StepSettings,
+    learn_step,
+)
 from continual_segment.lab.baselines.classes import StepClasses
-from continual_segment.lab.baselines.distillation_pass import DistillationPass, forward_both_with_features
+from continual_segment.lab.baselines.distillation_pass import DistillationPass, forward_both_tapped
+from continual_segment.lab.baselines.first_step import first_step_of
 from continual_segment.lab.baselines.ilt import ILT
 from continual_segment.lab.baselines.lismo import LISMO
 from continual_segment.lab.baselines.marginal import labelled_logits, old_logits
@@ -17,7 +25,8 @@ from continual_segment.lab.baselines.mib import MiB
 from continual_segment.lab.baselines.plop import PLOP
 from continual_segment.lab.baselines.pooled import channel_distance, cube_distance
 from continual_segment.lab.baselines.rcil import RCIL
-from continual_segment.lab.baselines.step import LearningStep, newest_pack, read_memory, training_batches
+from continual_segment.lab.baselines.state import read_state
+from continual_segment.lab.baselines.step import LearningStep, newest_pack, training_batches
 from continual_segment.model import Model, OrganPack, verify
 from continual_segment.model.model import encoder_fingerprint
 from continual_segment.networks import Decoder, DecoderPlan
@@ -88,12 +97,33 @@ def losses(step, method, count=2):
     return [learner.loss(*batches[number]) for number in range(count)], learner
 
 
+@pytest.fixture
+def learn_later(base_model_folder, datasets, preset, tmp_path):
+    """The second step of any method, as the benchmark asks for it."""
+    config = preset.on(iterations=4, report_every=2)
+
+    def learn(method):
+        grows = method.keeps == "one pack per dataset"
+        folder, state = tmp_path / "after" / "model", tmp_path / "state"
+        adopted = folder if grows else base_model_folder
+        data = datasets["totalseg"]
+        first = FirstStep(base_model_folder, base_model_folder, data, config, config.later, adopted, state)
+        folder.parent.mkdir()
+        if not method.has_adopted(first):
+            method.adopt(first)
+        assert method.has_adopted(first)
+        method.learn(LaterStep("chest", datasets["chest"], adopted, state, folder, config, config.later))
+        return Model.open(folder)
+
+    return learn
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_a_step_leaves_a_model_that_knows_what_the_method_promises(
-    name, learn_chest, base_model_folder, datasets
+    name, learn_later, base_model_folder, datasets
 ):
     method = METHODS[name]
-    model = learn_chest(method)
+    model = learn_later(method)
     chest = {organ.name for organ in datasets["chest"].organs}
     broad = {organ.name for organ in datasets["totalseg"].organs}
     organs = {pack: {organ.name for organ in model.pack(pack).organs} for pack in model.pack_names}
@@ -103,12 +133,36 @@ def test_a_step_leaves_a_model_that_knows_what_the_method_promises(
             "one network": {"chest": broad | chest},
             "old decoders": {"chest": chest, "totalseg": broad},
             "one network per dataset": {"chest": chest},
+            "one pack per dataset": {"chest": chest, "totalseg": broad},
         }[method.keeps]
     )
     assert verify(model.folder).good
     frozen = model.encoder_fingerprint == Model.open(base_model_folder).encoder_fingerprint
-    assert frozen == (name == "ilt")
-    assert model.pack("chest").card["method"]["name"] == type(method).__name__
+    assert frozen == (name in ("ilt", "ours"))
+    assert first_step_of(model) == Model.open(base_model_folder).encoder_fingerprint
+    if isinstance(method, NetworkMethod):
+        assert model.pack("chest").card["method"]["name"] == type(method).__name__
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_has_one_main_view_and_rows_of_different_names_and_folders(name):
+    views = METHODS[name].views
+    assert [view.label for view in views].count("") == 1
+    assert not views[0].label
+    assert len({view.label for view in views}) == len({view.suffix for view in views}) == len(views)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_with_a_row_in_the_table_of_encoders_segments_each_dataset_by_its_own_decoder(name):
+    method = METHODS[name]
+    assert bool(method.encoder) <= any(view.packs == "own" for view in method.views)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_decoders_are_counted_as_the_method_keeps_them(name, base_model_folder, preset):
+    pack = Model.open(base_model_folder).pack("totalseg")
+    one, three = (METHODS[name].decoder_parameters(preset.network, count, [pack] * count) for count in (1, 3))
+    assert three == one * (1 if METHODS[name].keeps == "one network" else 3)
 
 
 @pytest.mark.parametrize("name", ["mib", "plop", "lismo", "rcil"])
@@ -178,8 +232,8 @@ def test_lismo_remembers_the_first_dataset_and_keeps_its_memory_of_old_organs(
     first = StepClasses.of((), datasets["totalseg"].organs)
     memory = LISMO().after_first_step(step.previous, first, training_batches(datasets["totalseg"], settings))
     assert memory["seen"].nonzero().numel() > 0
-    model = learn_chest(LISMO(), memory=memory)
-    after = read_memory(model.folder)
+    model = learn_chest(LISMO(), state=memory)
+    after = read_state(model.folder)
     for channel in step.classes.old_only:
         assert torch.equal(after["vectors"][channel], memory["vectors"][channel])
     assert len(after["vectors"]) == step.classes.channels
@@ -189,17 +243,17 @@ def test_at_the_start_plops_and_rcils_features_have_moved_nowhere(make_step):  #
     """The student is the teacher then, so nothing but the segmentation and distillation is left."""
     images = torch.randn(2, 1, 8, 16, 16, generator=torch.Generator().manual_seed(0))
     step = make_step()
-    both = forward_both_with_features(step.grown_network(), step.previous, images)
-    assert len(both.inner) == 5  # three stages, two blocks
+    passed = forward_both_tapped(step.grown_network(), step.previous, images)
+    assert len(passed.inner) == 5  # three stages, two blocks
     for distance in (PLOP().pod, RCIL().cubes):
-        assert distance(both, step.classes) < 1e-5
+        assert distance(passed, step.classes) < 1e-5
 
 
 def test_plop_without_the_ratio_of_classes_counts_distances_as_they_are(disjoint):
     inner = [(torch.ones(2, 3, 4, 4, 4), torch.zeros(2, 3, 4, 4, 4))]
     logits = torch.zeros(2, 5, 4, 4, 4)
-    both = DistillationPass([], [logits], [old_logits(logits, disjoint)], inner)
-    with_ratio, without = (PLOP(class_ratio=ratio).pod(both, disjoint) for ratio in (True, False))
+    passed = DistillationPass([], [logits], [old_logits(logits, disjoint)], inner)
+    with_ratio, without = (PLOP(class_ratio=ratio).pod(passed, disjoint) for ratio in (True, False))
     torch.testing.assert_close(with_ratio, disjoint.class_ratio * without)
     assert without > 0
 
@@ -209,26 +263,26 @@ def test_rcils_last_layer_counts_as_little_in_channels_as_the_logits_do_in_space
     shape = (2, 3, 4, 4, 4)
     inner = [(torch.full(shape, value), torch.zeros(shape)) for value in (1.0, 2.0)]
     logits = torch.zeros(2, 5, 4, 4, 4)
-    both = DistillationPass([], [logits], [old_logits(logits, disjoint)], inner)
+    passed = DistillationPass([], [logits], [old_logits(logits, disjoint)], inner)
     shallow, deep = (channel_distance(*pair) * (32 * 32 / 64) ** 0.5 for pair in inner)
     method = RCIL(cube_factor=0.3, logit_factor=0.02, windows=(0.01,))
     in_space = cube_distance(*inner[0], (0.01,)) + cube_distance(*inner[1], (0.01,))
     expected = 0.3 * in_space * (32 * 32 / 64) ** 0.5 / 3 + (0.3 * shallow + 0.02 * deep) / 2
-    torch.testing.assert_close(method.cubes(both, disjoint), disjoint.class_ratio * expected)
+    torch.testing.assert_close(method.cubes(passed, disjoint), disjoint.class_ratio * expected)
 
 
 def test_a_network_is_not_watched_any_more_after_the_pass(make_step):
     """Else every copy of it, the next step's student, would fill memory with its passes."""
     step = make_step()
     student = step.grown_network()
-    forward_both_with_features(student, step.previous, torch.randn(2, 1, 8, 16, 16))
+    forward_both_tapped(student, step.previous, torch.randn(2, 1, 8, 16, 16))
     for network in (student, step.previous):
         assert not any(module._forward_hooks for module in network.modules())
 
 
-def test_rcil_may_go_on_with_the_branch_of_the_step_before(learn_chest):  # T15
+def test_rcil_may_continue_with_the_branch_of_the_step_before(learn_chest):  # T15
     model = learn_chest(RCIL(boundary="keep"))
-    memory = read_memory(model.folder)
+    memory = read_state(model.folder)
     conv = model.load_encoder().stages[0][0].convs[0].conv
     assert not torch.equal(memory["encoder.stages.0.0.convs.0.weight"], conv.weight)
-    assert not read_memory(learn_chest(RCIL(), "copy").folder)
+    assert not read_state(learn_chest(RCIL(), "copy").folder)

@@ -7,7 +7,7 @@ import pytest
 from continual_segment.config import load_preset
 from continual_segment.errors import ConfigError
 from continual_segment.evaluation import Evaluation, ScoreRow
-from continual_segment.lab.benchmark.places import Places
+from continual_segment.lab.benchmark.paths import BenchmarkPaths
 from continual_segment.lab.benchmark.plan import Plan, make_orders
 from continual_segment.lab.benchmark.results import Results
 from continual_segment.lab.benchmark.tables import make_tables
@@ -18,14 +18,14 @@ ORGANS = {"body": "liver", "neck": "brainstem", "chest": "heart"}
 
 
 @pytest.fixture
-def places(tmp_path):
+def paths(tmp_path):
     """Scores of all steps of two methods in an order, as a benchmark stores them."""
 
     def make(first_steps, orders=("A",)):
         plan = Plan(
             load_preset("tiny"), dict.fromkeys(ORGANS), make_orders(list(ORGANS), orders), tuple(first_steps)
         )
-        made = Places(tmp_path / "out", plan)
+        made = BenchmarkPaths(tmp_path / "out", plan)
         for method, first_step in first_steps.items():
             for order, names in plan.orders.items():
                 for number in range(1, len(names) + 1):
@@ -41,8 +41,8 @@ def places(tmp_path):
     return make
 
 
-def test_one_first_step_needs_no_note(places):
-    made = places({"mib": ONE, "ilt": ONE})
+def test_one_first_step_needs_no_note(paths):
+    made = paths({"mib": ONE, "ilt": ONE})
     tables = list(make_tables(Results(made)))
     assert tables
     assert not any("not recorded" in table.note for table in tables)
@@ -51,8 +51,8 @@ def test_one_first_step_needs_no_note(places):
     assert {step["first_step"] for step in data["steps"]} == {ONE}
 
 
-def test_two_first_steps_are_refused_with_both_fingerprints_and_files(places):
-    made = places({"mib": ONE, "ilt": ONE})
+def test_two_first_steps_are_refused_with_both_fingerprints_and_files(paths):
+    made = paths({"mib": ONE, "ilt": ONE})
     strange = made.scores("A", "ilt", 3, "neck")
     Evaluation.read(strange)  # is there
     data = json.loads((strange / "evaluation.json").read_text()) | {"first_step": OTHER}
@@ -67,8 +67,8 @@ def test_two_first_steps_are_refused_with_both_fingerprints_and_files(places):
     assert not (made.folder / "results.json").exists()
 
 
-def test_results_of_an_earlier_version_are_noted_in_every_table(places):
-    made = places({"mib": "", "ilt": ONE})
+def test_results_of_an_earlier_version_are_noted_in_every_table(paths):
+    made = paths({"mib": "", "ilt": ONE})
     # both methods share the files of step 1, which `ilt` wrote last
     tables = list(make_tables(Results(made)))
     assert tables
@@ -78,8 +78,8 @@ def test_results_of_an_earlier_version_are_noted_in_every_table(places):
     assert "First step not recorded: mib." in text
 
 
-def test_orders_that_begin_with_different_datasets_have_a_first_step_each(places):
-    made = places({"mib": {"A": ONE, "213": OTHER}, "upper-bound": ONE}, orders=("A", "213"))
+def test_orders_that_begin_with_different_datasets_have_a_first_step_each(paths):
+    made = paths({"mib": {"A": ONE, "213": OTHER}, "upper-bound": ONE}, orders=("A", "213"))
     for dataset in ("body", "neck"):  # step 1 is shared by all methods
         step = made.first(dataset) / "scores" / dataset
         data = json.loads((step / "evaluation.json").read_text())

@@ -1,19 +1,25 @@
 """Orders, methods and budgets of a benchmark."""
 
 import argparse
+import ast
+import re
+from pathlib import Path
 
 import pytest
 
-from continual_segment.cli.benchmark import METHODS as NAMED
 from continual_segment.cli.benchmark import _methods, add_parser, chosen, kinds_by_name
 from continual_segment.cli.main import main
 from continual_segment.config import load_preset
 from continual_segment.errors import ConfigError
+from continual_segment.lab import benchmark
 from continual_segment.lab.baselines import METHODS
+from continual_segment.lab.baselines.budgets import stage_shares
 from continual_segment.lab.baselines.mib import MiB
-from continual_segment.lab.benchmark.plan import ALL_METHODS, Plan, make_method, make_orders, stage_shares
+from continual_segment.lab.benchmark.plan import Plan, make_method, make_orders
 from continual_segment.lab.benchmark.sources import raw_datasets
+from continual_segment.lab.methods import METHODS as ENTRIES
 
+CLASSES = {type(method).__name__ for method in METHODS.values()}
 NAMES = ["totalseg", "chest", "headneck", "esophagus"]
 
 
@@ -56,9 +62,24 @@ def test_an_unknown_method_is_told_before_anything_is_written(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command_names_every_method():
-    assert sorted(NAMED.split(",")) == sorted(ALL_METHODS)
-    assert set(ALL_METHODS) == {"ours", *METHODS}
+def test_the_command_names_and_describes_every_method(capsys):
+    with pytest.raises(SystemExit):
+        main(["benchmark", "--help"])
+    text = capsys.readouterr().out
+    for name, entry in ENTRIES.items():
+        assert re.search(rf"^ +{name} +{re.escape(entry.summary)}$", text, re.MULTILINE)
+    assert list(ENTRIES) == list(METHODS)
+    assert arguments().methods == list(METHODS)
+
+
+def test_no_file_of_the_benchmark_names_a_method():
+    """What differs between methods is declared by them."""
+    for path in Path(benchmark.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            assert not (isinstance(node, ast.Constant) and node.value in METHODS), (
+                f"{path.name}:{node.lineno}"
+            )
+            assert not (isinstance(node, ast.Name) and node.id in CLASSES), f"{path.name}:{node.lineno}"
 
 
 def test_a_method_takes_settings():

@@ -15,7 +15,7 @@ from continual_segment.errors import ConfigError
 from continual_segment.files.atomic import write_text
 from continual_segment.lab.baselines.first_step import first_step_of
 from continual_segment.lab.benchmark import Plan, make_orders, run_benchmark
-from continual_segment.lab.benchmark.places import Places
+from continual_segment.lab.benchmark.paths import BenchmarkPaths
 from continual_segment.lab.benchmark.results import Results
 from continual_segment.lab.phantom import write_phantom
 from continual_segment.lab.protocol import ProtocolDataset
@@ -38,14 +38,14 @@ def plan(raw_datasets, preset, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def finished(plan, tmp_path_factory):
-    """A benchmark that was stopped in a step of MiB and went on; and the titles of what each run did."""
+    """A benchmark that was stopped in a step of MiB and resumed; and the titles of the tasks of each run."""
     folder = tmp_path_factory.mktemp("benchmark") / "out"
     for name, dataset in plan.datasets.items():  # in this process: starting others takes longer
         prepare(dataset.raw, folder / "prepared" / name, plan.config.prepare, workers=1, progress=False)
     patch = pytest.MonkeyPatch()
     patch.setattr(history, "curves_png", lambda rows: b"")
     patch.setattr(
-        "continual_segment.lab.benchmark.run.Piece.part", ""
+        "continual_segment.lab.benchmark.tasks.Task.part", ""
     )  # no results on the way: drawing is slow
     done = []
     patch.setattr("continual_segment.lab.benchmark.run.Progress.add", note_in(done))
@@ -66,7 +66,7 @@ def finished(plan, tmp_path_factory):
 
 
 def note_in(titles):
-    return lambda progress, piece, seconds: titles.append(piece.title)
+    return lambda progress, task, seconds: titles.append(task.title)
 
 
 def test_what_was_finished_is_not_done_again(finished):
@@ -79,7 +79,7 @@ def test_what_was_finished_is_not_done_again(finished):
 
 
 def test_a_finished_benchmark_has_nothing_left_to_do(finished, plan, monkeypatch):
-    monkeypatch.setattr("continual_segment.lab.benchmark.run.write_results", lambda places: places.folder)
+    monkeypatch.setattr("continual_segment.lab.benchmark.run.write_results", lambda paths: paths.folder)
     titles = []
     monkeypatch.setattr("continual_segment.lab.benchmark.run.Progress.add", note_in(titles))
     run_benchmark(finished[0], plan)
@@ -87,7 +87,7 @@ def test_a_finished_benchmark_has_nothing_left_to_do(finished, plan, monkeypatch
 
 
 def test_ours_forgets_nothing(finished, plan):  # T51
-    results = Results(Places(finished[0], plan))
+    results = Results(BenchmarkPaths(finished[0], plan))
     for order in ("A", "B"):
         lost = results.forgetting(order, "ours, own pack")
         assert [each.step for each in lost] == [2, 3]
@@ -112,10 +112,10 @@ def test_our_packs_are_the_same_to_the_bit_in_either_order(finished, plan):
 
 def test_the_default_rule_has_the_scores_of_ours_in_the_table_of_rules(finished, plan):
     """Under the same conditions: body parts, nested organs."""
-    results = Results(Places(finished[0], plan))
+    results = Results(BenchmarkPaths(finished[0], plan))
     last = results.last("A", "ours")
     for name in plan.datasets:
-        assert results.merging("A")["consensus", name].rows == last[name].rows
+        assert results.merging("A", "ours")["consensus", name].rows == last[name].rows
 
 
 def test_mib_is_one_network_that_depends_on_the_order(finished):
@@ -138,7 +138,7 @@ def test_every_result_records_the_first_step_that_it_starts_from(finished, plan)
 
 
 def test_results_are_of_the_test_split(finished, plan):
-    for found in Results(Places(finished[0], plan)).scores.values():
+    for found in Results(BenchmarkPaths(finished[0], plan)).scores.values():
         assert found.splits.counts(found.cases) == {"train": 0, "validation": 0, "test": 1, "unknown": 0}
 
 
@@ -149,7 +149,7 @@ def test_a_replaced_first_step_is_refused_before_anything_is_learned(finished, p
     shutil.rmtree(replaced)
     shutil.copytree(folder / "A" / "mib" / "step_2_chest" / "model", replaced)
     monkeypatch.setattr(
-        "continual_segment.lab.benchmark.run.Benchmark.pieces", lambda benchmark: pytest.fail("work began")
+        "continual_segment.lab.benchmark.run.BenchmarkTasks.all", lambda tasks: pytest.fail("a task was made")
     )
     with pytest.raises(ConfigError, match=re.escape(str(replaced))):
         run_benchmark(folder, plan)

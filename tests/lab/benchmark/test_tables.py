@@ -4,7 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from continual_segment.lab.benchmark.tables import Table, cell, encoder_tables, paper, papers_order, printed
+from continual_segment.config import load_preset
+from continual_segment.lab.benchmark.extra_tables import encoder_tables
+from continual_segment.lab.benchmark.plan import Plan
+from continual_segment.lab.benchmark.table import Table, cell, paper, papers_order, printed
 from continual_segment.organs import known_organs
 
 
@@ -71,7 +74,7 @@ class MadeUpResults:
     """Ours after the last step of some orders: an organ each of two datasets, better by the own pack."""
 
     def __init__(self, orders, unfinished=()):
-        self.plan = SimpleNamespace(orders=orders, datasets={"body": None, "neck": None})
+        self.plan = Plan(load_preset("tiny"), {"body": None, "neck": None}, orders, ("ours",))
         self.unfinished = unfinished
 
     def finished(self, order):
@@ -89,10 +92,10 @@ class MadeUpResults:
 
 def test_encoders_of_other_datasets_are_compared_once_each():
     orders = {"A": ("body", "neck"), "again": ("body", "neck"), "21": ("neck", "body")}
-    (table,) = encoder_tables(MadeUpResults(orders))
+    (table,) = encoder_tables(MadeUpResults(orders), "ours")
     assert table.columns == ("encoder trained on", "body DSC", "neck DSC", "all DSC", "all DSC, merged")
     assert table.rows == [
         ["body", "90.0", "80.0", "80.0", "70.0"],
         ["neck", "80.0", "90.0", "90.0", "80.0"],
     ]
-    assert not list(encoder_tables(MadeUpResults(orders, unfinished=("21",))))
+    assert not list(encoder_tables(MadeUpResults(orders, unfinished=("21",)), "ours"))

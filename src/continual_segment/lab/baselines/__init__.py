@@ -1,23 +1,31 @@
-"""Comparison methods, one file each, on one loop. A new one is a file and a line in METHODS."""
+"""The methods of the benchmark, one file each, all of one shape: ContinualMethod."""
 
-from continual_segment.lab.baselines.fine_tuning import FineTuning
-from continual_segment.lab.baselines.ilt import ILT
-from continual_segment.lab.baselines.lismo import LISMO
-from continual_segment.lab.baselines.mib import MiB
-from continual_segment.lab.baselines.own_decoder import Unfreezing, UpperBound
-from continual_segment.lab.baselines.plop import PLOP
-from continual_segment.lab.baselines.rcil import RCIL
-from continual_segment.lab.baselines.step import Method, StepSettings, learn_step
+from importlib import import_module
 
-METHODS: dict[str, Method] = {
-    "fine-tuning": FineTuning(),
-    "mib": MiB(),
-    "ilt": ILT(),
-    "plop": PLOP(),
-    "lismo": LISMO(),
-    "rcil": RCIL(),
-    "unfreezing": Unfreezing(),
-    "upper-bound": UpperBound(),
+from continual_segment.lab.baselines.method import ContinualMethod, FirstStep, LaterStep, View
+from continual_segment.lab.baselines.step import NetworkMethod, StepSettings, learn_step
+from continual_segment.lab.methods import METHODS as ENTRIES
+
+
+def load_method(implementation: str) -> ContinualMethod:
+    """A method with its default settings, by module and class."""
+    module, name = implementation.split(".")
+    method = getattr(import_module(f"{__name__}.{module}"), name)()
+    assert isinstance(method, ContinualMethod), implementation
+    return method
+
+
+METHODS: dict[str, ContinualMethod] = {
+    name: load_method(entry.implementation) for name, entry in ENTRIES.items()
 }
 
-__all__ = ["METHODS", "Method", "StepSettings", "learn_step"]
+__all__ = [
+    "METHODS",
+    "ContinualMethod",
+    "FirstStep",
+    "LaterStep",
+    "NetworkMethod",
+    "StepSettings",
+    "View",
+    "learn_step",
+]

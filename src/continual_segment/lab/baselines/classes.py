@@ -1,12 +1,12 @@
-"""Which channel of the one growing head is which organ, and what each dataset says about it.
+"""StepClasses: the organ of each channel of the growing head, and which of them a dataset labels.
 
-Organs are known by name, so an organ that two datasets label is one channel: the four organs that the broad
-dataset shares with the chest keep theirs. A dataset's background hides every organ it does not label. Losses
-that know this need, per step, the channels a label of background may stand for, and those a teacher's
-background may. With shared organs these are no ranges, so all are lists of channels.
+Organs are identified by name, so an organ that two datasets label is one channel: the four organs that the
+broad dataset shares with the chest keep theirs. A dataset's background contains every organ that it does not
+label. Losses that model this need, per step, the channels that a background label can mean, and those that a
+teacher's background can mean. With shared organs these are not ranges, so all are lists of channels.
 
-Channel 0 is background. Organs that lie in each other, such as the aorta and its arch, are different classes
-here and compete, as in the paper; scoring counts a part as its whole where the truth names only that.
+Channel 0 is background. Nested organs, such as the aorta and its arch, are different classes here and
+compete, as in the paper; scoring counts a part as its whole where the ground truth names only the whole.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class StepClasses:
     """The classes of one learning step."""
 
     organs: tuple[Organ, ...]
-    """All that are known after the step, in the order of first appearance: organ i is channel i + 1."""
+    """All organs after the step, in the order of first appearance: organ i is channel i + 1."""
     before: int
-    """How many of them earlier steps knew: the first ones."""
+    """Number of organs of earlier steps, which come first."""
     labelled: tuple[int, ...]
     """Channels of the dataset's labels 1, 2, ..."""
 
     @classmethod
     def of(cls, known: Sequence[Organ], dataset: Sequence[Organ]) -> StepClasses:
-        """A dataset's step on top of the organs known before."""
+        """The step of a dataset after steps with the known organs."""
         names = {organ.name for organ in known}
         organs = (*known, *(organ for organ in dataset if organ.name not in names))
         channel = {organ.name: number for number, organ in enumerate(organs, start=1)}
@@ -42,12 +42,12 @@ class StepClasses:
 
     @property
     def channels(self) -> int:
-        """Of the head after the step, with background."""
+        """Channels of the head after the step, background included."""
         return len(self.organs) + 1
 
     @property
     def new(self) -> tuple[int, ...]:
-        """Channels the head grows by."""
+        """Channels that the step adds to the head."""
         return tuple(range(self.before + 1, self.channels))
 
     @cached_property
@@ -62,29 +62,29 @@ class StepClasses:
 
     @property
     def background_of_labels(self) -> tuple[int, ...]:
-        """What a voxel labelled background may be."""
+        """Channels that a background label can mean."""
         return (0, *self.old_only)
 
     @property
     def background_of_teacher(self) -> tuple[int, ...]:
-        """What the teacher calls so, or an organ that the labels know better."""
+        """Channels counted as the teacher's background: its own, and organs that the dataset labels."""
         return (0, *self.shared)
 
     @property
     def background_of_student(self) -> tuple[int, ...]:
-        """What the student may call a voxel of those."""
+        """Channels of the student that correspond to the teacher's background."""
         return (0, *sorted(self.labelled))
 
     @property
     def class_ratio(self) -> float:
-        """Root of all classes per labelled organ: distillation counts the more, the less is new."""
+        """Root of all classes per labelled organ: distillation weighs more, the more are old."""
         return (self.channels / len(self.labelled)) ** 0.5
 
     def check(self, labels: Tensor) -> None:
-        """Raise where a label is none of the dataset's."""
+        """Raise on labels outside the dataset's."""
         if int(labels.max()) > len(self.labelled) or int(labels.min()) < 0:
             raise ValueError(
-                f"Labels reach from {int(labels.min())} to {int(labels.max())}; "
+                f"Labels range from {int(labels.min())} to {int(labels.max())}; "
                 f"the dataset has {len(self.labelled)} organs, numbered from 1."
             )
 

@@ -1,4 +1,4 @@
-"""What student and teacher make of one batch."""
+"""DistillationPass: one forward pass of student and teacher over the same batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DistillationPass:
 
     inner: Sequence[tuple[Tensor, Tensor]] = ()
     """Features of student and teacher before the last activation of every encoder stage and decoder block;
-    none unless asked for."""
+    empty unless tapped."""
 
     @property
     def pairs(self) -> list[tuple[Tensor, Tensor]]:
@@ -34,7 +34,7 @@ class DistillationPass:
 def forward_both(
     student: SegmentationNetwork, teacher: SegmentationNetwork, images: Tensor, one_encoder: bool = False
 ) -> DistillationPass:
-    """Run both; with `one_encoder`, which is frozen, it runs once."""
+    """Run both networks; with `one_encoder`, a frozen one that both share, it runs once."""
     with torch.set_grad_enabled(not one_encoder):
         features = student.encoder(images)
     with torch.no_grad():
@@ -42,10 +42,10 @@ def forward_both(
     return DistillationPass(features, student.decoder.forward_supervised(features), taught)
 
 
-def forward_both_with_features(
+def forward_both_tapped(
     student: SegmentationNetwork, teacher: SegmentationNetwork, images: Tensor
 ) -> DistillationPass:
-    """Run both and catch their inner features on the way."""
+    """Run both networks and collect their inner features."""
     with tapped(student) as ours, tapped(teacher) as theirs:
-        both = forward_both(student, teacher, images)
-    return replace(both, inner=list(zip(ours, theirs, strict=True)))
+        passed = forward_both(student, teacher, images)
+    return replace(passed, inner=list(zip(ours, theirs, strict=True)))

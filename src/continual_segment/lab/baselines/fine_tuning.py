@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
-from continual_segment.lab.baselines.step import Keeps, Learner, LearningStep
+from continual_segment.lab.baselines.step import Learner, LearningStep, NetworkMethod
 
 
 @dataclass(frozen=True)
-class FineTuning:
-    """nnU-Net's loss over all classes; background means background, whatever lies in it."""
-
-    keeps: ClassVar[Keeps] = "one network"
+class FineTuning(NetworkMethod):
+    """nnU-Net's loss over all classes; background means background, whatever organ of an earlier dataset it
+    contains."""
 
     def begin(self, step: LearningStep) -> Learner:
         student, loss = step.grown_network(), step.train.loss.build()

@@ -1,4 +1,4 @@
-"""ILT: the encoder stays as it was, the output is distilled (Michieli and Zanuttigh, ICCVW 2019)."""
+"""ILT: a frozen encoder and distilled outputs (Michieli and Zanuttigh, ICCVW 2019)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Losses that know what background hides (MiB, Cermelli et al., CVPR 2020).
+"""Losses that model the background (MiB, Cermelli et al., CVPR 2020).
 
 The probability of "background" in a label is that of background or any organ the dataset does not label.
 Logits of such a group join by log-sum-exp; a softmax over the joined logits then gives the sums of the
 probabilities exactly, with no logarithm of a sum of small numbers. So nnU-Net's loss on joined logits is the
-unbiased cross-entropy plus Dice over the labelled organs alone, and none of it needs a loss of its own.
+unbiased cross-entropy plus Dice over the labelled organs alone, and neither needs a separate loss.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def joined(logits: Tensor, background: Sequence[int], kept: Sequence[int]) -> Te
 
 
 class _Joined(torch.autograd.Function):
-    """What autograd would do with a volume for every step of it, done with one."""
+    """The same as by autograd, which would keep a volume for every operation; this keeps one."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, background: list[int], kept: list[int]) -> Tensor:
@@ -74,10 +74,10 @@ def distillation(
     overlap: OverlapForm = "merged",
     mean_over_classes: bool = True,
 ) -> Tensor:
-    """Unbiased distillation: cross-entropy of the teacher's answer and the student's, both in old classes.
+    """Unbiased distillation: cross-entropy of the teacher's output and the student's, both in old classes.
 
     The student's background is joined with all labelled organs, the teacher's with those of them it knows.
-    The form "literal" is the printed formula, which drops the teacher's probability of shared organs: it then
+    The form "literal" is the printed formula, which drops the teacher's probability of shared organs and so
     raises other old organs inside them. `mean_over_classes` divides by the number of classes, as the
     published code does.
     """
@@ -123,7 +123,7 @@ class _CrossEntropy(torch.autograd.Function):
 
 @torch.no_grad()
 def grown(decoder: Decoder, new: int) -> Decoder:
-    """The decoder with so many new classes, which share the background's probability at first.
+    """The decoder with so many new classes, which initially share the background's probability.
 
     Old organs keep their probability to the last voxel; background and the new organs have equal shares of
     what background had. With no new class, a copy.

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import Tensor
 
 from continual_segment.lab.baselines.classes import StepClasses
 from continual_segment.lab.baselines.distillation_pass import DistillationPass, forward_both
 from continual_segment.lab.baselines.marginal import OverlapForm, distillation, labelled_logits
-from continual_segment.lab.baselines.step import Keeps, Learner, LearningStep
+from continual_segment.lab.baselines.step import Learner, LearningStep, NetworkMethod
 from continual_segment.training import TrainConfig
 from continual_segment.training.loss import over_outputs
 
 
 @dataclass(frozen=True)
-class MiB:
+class MiB(NetworkMethod):
     """Modeling the Background: unbiased cross-entropy and distillation, new classes start as background.
 
-    Beside the cross-entropy stands nnU-Net's Dice, over the dataset's own organs: over old ones it would
-    punish every voxel of theirs.
+    nnU-Net's Dice is added over the dataset's own organs: over old organs, which the dataset labels as
+    background, it would penalise every correct voxel.
     """
-
-    keeps: ClassVar[Keeps] = "one network"
 
     kd_weight: float = 10.0
     """Of distillation."""
@@ -33,7 +31,7 @@ class MiB:
     kd_scales: Literal["all", "finest"] = "all"
     """Outputs that are distilled: those the segmentation loss reads, or the finest alone."""
     overlap_kd: OverlapForm = "merged"
-    """What becomes of the teacher's probability of organs that are labelled again."""
+    """How the teacher's probability of organs that are labelled again is used."""
     freeze_encoder: bool = False
     """Train the decoder alone."""
 
@@ -43,20 +41,20 @@ class MiB:
             student.encoder.freeze()
 
         def loss(images: Tensor, labels: Tensor) -> Tensor:
-            both = forward_both(student, step.previous, images, one_encoder=self.freeze_encoder)
-            return self.loss(both, labels, step.classes, step.train)
+            passed = forward_both(student, step.previous, images, one_encoder=self.freeze_encoder)
+            return self.loss(passed, labels, step.classes, step.train)
 
         return Learner(
             student, step.classes.organs, loss, student.decoder if self.freeze_encoder else student
         )
 
     def loss(
-        self, both: DistillationPass, labels: Tensor, classes: StepClasses, train: TrainConfig
+        self, passed: DistillationPass, labels: Tensor, classes: StepClasses, train: TrainConfig
     ) -> Tensor:
         """Segmentation of the labelled organs plus distillation of the old ones."""
-        outputs = [labelled_logits(output, classes) for output in both.outputs]
+        outputs = [labelled_logits(output, classes) for output in passed.outputs]
         supervised = train.loss.build()(outputs, labels)
-        pairs = both.pairs if self.kd_scales == "all" else both.pairs[:1]
+        pairs = passed.pairs if self.kd_scales == "all" else passed.pairs[:1]
         kept = over_outputs(
             pairs, lambda pair: distillation(*pair, classes, self.overlap_kd, self.kd_mean_over_classes)
         )

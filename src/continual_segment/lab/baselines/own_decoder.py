@@ -7,8 +7,12 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from continual_segment.lab.baselines.step import Keeps, Learner, LearningStep
+from continual_segment.config import ExperimentConfig
+from continual_segment.lab.baselines.budgets import share_of_first_step
+from continual_segment.lab.baselines.method import Keeps, View
+from continual_segment.lab.baselines.step import Learner, LearningStep, NetworkMethod
 from continual_segment.networks.segmentation_network import SegmentationNetwork
+from continual_segment.training import TrainConfig
 
 
 def own_learner(network: SegmentationNetwork, step: LearningStep) -> Learner:
@@ -22,14 +26,16 @@ def own_learner(network: SegmentationNetwork, step: LearningStep) -> Learner:
 
 
 @dataclass(frozen=True)
-class Unfreezing:
-    """Ours without the frozen encoder (the paper's Table 2).
+class Unfreezing(NetworkMethod):
+    """The paper's method without the frozen encoder (Table 2 of the paper).
 
-    Every dataset gets a decoder of its own, and the encoder goes on learning with it; old decoders stay as
-    they were and read an encoder that has moved on.
+    Every dataset gets its own decoder, and the encoder is trained with it. Old decoders do not change, but
+    read an encoder that did.
     """
 
     keeps: ClassVar[Keeps] = "old decoders"
+    views: ClassVar[tuple[View, ...]] = (View("own"),)
+    encoder: ClassVar[str] = "unfreezing"
 
     def begin(self, step: LearningStep) -> Learner:
         encoder = step.previous.trainable_copy().encoder
@@ -37,14 +43,14 @@ class Unfreezing:
 
 
 @dataclass(frozen=True)
-class UpperBound:
+class UpperBound(NetworkMethod):
     """One whole nnU-Net per dataset: nothing to forget, and nothing shared."""
 
     keeps: ClassVar[Keeps] = "one network per dataset"
 
     start: Literal["scratch", "first encoder"] = "scratch"
-    """Where the encoder begins. The paper's upper bound equals its "unfreezing" to the last digit, so it may
-    have begun with the first step's."""
+    """Initial weights of the encoder. The paper's upper bound equals its "unfreezing" to the last digit, so
+    it may have started from the first step's."""
 
     def begin(self, step: LearningStep) -> Learner:
         if self.start == "scratch":
@@ -52,3 +58,6 @@ class UpperBound:
         else:
             encoder = step.previous.trainable_copy().encoder
         return own_learner(step.fresh_network(encoder), step)
+
+    def paper_budget(self, config: ExperimentConfig) -> TrainConfig:
+        return share_of_first_step(config, 1 / 8, rate=1)

@@ -1,15 +1,15 @@
-"""PLOP: pooled features stay as they were, sure old organs are labels (Douillard et al., CVPR 2021)."""
+"""PLOP: distilled pooled features, and pseudo-labels of old organs (Douillard et al., CVPR 2021)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from continual_segment.lab.baselines.classes import StepClasses
-from continual_segment.lab.baselines.distillation_pass import DistillationPass, forward_both_with_features
+from continual_segment.lab.baselines.distillation_pass import DistillationPass, forward_both_tapped
 from continual_segment.lab.baselines.marginal import NewLogits, old_logits
 from continual_segment.lab.baselines.pooled import pod_distance
 from continual_segment.lab.baselines.pseudo_labels import (
@@ -20,31 +20,29 @@ from continual_segment.lab.baselines.pseudo_labels import (
     completed_loss,
     least_threshold,
 )
-from continual_segment.lab.baselines.step import Keeps, Learner, LearningStep
+from continual_segment.lab.baselines.step import Learner, LearningStep, NetworkMethod
 from continual_segment.training.loss import over_outputs, shrink_labels
 
 
 @dataclass(frozen=True)
-class PLOP:
+class PLOP(NetworkMethod):
     """Learning without Forgetting by Pooled Outputs: local POD on features, entropy-gated pseudo-labels.
 
     Features are those before the last activation of every encoder stage and decoder block, and the finest
     logits. No output distillation and no unbiased cross-entropy, as in the original.
     """
 
-    keeps: ClassVar[Keeps] = "one network"
-
     pod_factor: float = 0.001
     """Of features: a tenth of the original, because three-dimensional sums are about ten times larger."""
     logit_factor: float = 5e-5
     """Of logits; the paper names none, so in the original's proportion to that of features."""
     class_ratio: bool = True
-    """Let distances count the more, the fewer of all organs are labelled. The original does not where a step
-    brings no new class, as the fourth of the paper."""
+    """Weight distances by the root of all classes per labelled organ. The original does not in a step without
+    a new class, such as the fourth of the paper."""
     scales: tuple[int, ...] = (1, 2, 4)
-    """Parts into which every axis is cut."""
+    """Parts into which every axis is divided."""
     logit_background: NewLogits = "joined"
-    """How logits of new classes go into the old background: as probabilities do, or added as in the code."""
+    """How logits of new classes join the old background: as probabilities, or added as in the code."""
     least_threshold: float = 0.001
     """Entropy below which a vote is always accepted."""
     entropy: EntropyScale = "normalised"
@@ -53,20 +51,20 @@ class PLOP:
     mean_over: Literal["all", "valid"] = "all"
     """Voxels of the cross-entropy's mean: all, ignored ones counting 0, as in the code; or the valid ones."""
     old_in_dice: bool = True
-    """Let Dice go over the old organs that are filled in, too. Each labelled one then has a smaller part of
-    it, which may be too small to be learned in few updates."""
+    """Include the old organs that are filled in in Dice. Each labelled organ then has a smaller share of it,
+    which may be too small to be learned in few updates."""
     threshold_batches: int = 100
-    """Batches behind the thresholds; never more than a quarter of the training."""
+    """Batches from which the thresholds are computed; never more than a quarter of the training."""
 
     def begin(self, step: LearningStep) -> Learner:
         student, classes, train = step.grown_network(), step.classes, step.train
         thresholds = self.thresholds(step)
 
         def loss(images: Tensor, labels: Tensor) -> Tensor:
-            both = forward_both_with_features(student, step.previous, images)
-            completed = complete(labels, both.taught[0], classes, thresholds)
+            passed = forward_both_tapped(student, step.previous, images)
+            completed = complete(labels, passed.taught[0], classes, thresholds)
             learned = over_outputs(
-                both.outputs,
+                passed.outputs,
                 lambda output: completed_loss(
                     output,
                     shrunk(completed, output),
@@ -77,13 +75,13 @@ class PLOP:
                     self.old_in_dice,
                 ),
             )
-            return learned + self.pod(both, classes)
+            return learned + self.pod(passed, classes)
 
         return Learner(student, classes.organs, loss)
 
     @torch.no_grad()
     def thresholds(self, step: LearningStep) -> Tensor:
-        """Per old class, the median doubt of the teacher on background, at least the least threshold."""
+        """Per old class, the teacher's median entropy on background, at least the least threshold."""
         found = DoubtHistogram(step.classes, step.train.device)
         batches = step.training_batches()
         for number in range(min(self.threshold_batches, max(1, len(batches) // 4))):
@@ -92,11 +90,11 @@ class PLOP:
         least = least_threshold(self.least_threshold, step.classes, self.entropy)
         return found.medians().clamp_min(least)
 
-    def pod(self, both: DistillationPass, classes: StepClasses) -> Tensor:
+    def pod(self, passed: DistillationPass, classes: StepClasses) -> Tensor:
         """Mean over layers of the weighted distances."""
-        distances = [self.pod_factor * pod_distance(*pair, self.scales) for pair in both.inner]
-        old = old_logits(both.outputs[0], classes, self.logit_background)
-        distances.append(self.logit_factor * pod_distance(old, both.taught[0], self.scales))
+        distances = [self.pod_factor * pod_distance(*pair, self.scales) for pair in passed.inner]
+        old = old_logits(passed.outputs[0], classes, self.logit_background)
+        distances.append(self.logit_factor * pod_distance(old, passed.taught[0], self.scales))
         ratio = classes.class_ratio if self.class_ratio else 1.0
         return ratio * torch.stack(distances).mean()
 

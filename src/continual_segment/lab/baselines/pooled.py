@@ -1,7 +1,7 @@
-"""Distances between features of student and teacher that forgive small shifts: local POD and pooled cubes.
+"""Distances between features of student and teacher that tolerate small shifts: local POD and pooled cubes.
 
-Both compare squared features after some averaging; a sign or a voxel more to the left hardly matters. The
-norms are roots, whose gradient is infinite at 0, where every step begins, hence a small number inside.
+Both compare squared features after averaging, so that signs and shifts by a voxel have little effect. The
+norms are roots, whose gradient is infinite at 0, where every step starts, hence a small number inside.
 
 Averaging is linear. With P one as a matrix, the squared length of P d is d · PᵀP d, and the gradient of the
 length is PᵀP d / length. So every kind of averaging is given as its PᵀP, "there and back", of one sample

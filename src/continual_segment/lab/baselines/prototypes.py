@@ -1,8 +1,8 @@
-"""A memory of one feature vector per organ, and losses that hold an organ's features to it.
+"""A memory of one feature vector per organ, and losses that keep an organ's features close to it.
 
 The skeleton is SDR's (Michieli and Zanuttigh, CVPR 2021): features between encoder and decoder, averaged over
-the voxels of an organ. A voxel there stands for a block of the patch; how much of the block is the organ is
-its weight, so that organs smaller than a block do not vanish.
+the voxels of an organ. A voxel there corresponds to a block of the patch; its weight is the organ's share of
+the block, so that organs smaller than a block are kept.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def class_means(features: Tensor, targets: Tensor) -> ClassMeans:
 
 
 class PrototypeMemory(nn.Module):
-    """The vectors, in buffers: part of every checkpoint, out of reach of the optimiser."""
+    """The vectors, in buffers: part of every checkpoint, not trained."""
 
     vectors: Tensor
     seen: Tensor
@@ -63,7 +63,7 @@ class PrototypeMemory(nn.Module):
     def grown(
         cls, old: Mapping[str, Tensor], channels: int, width: int, kind: MemoryKind, momentum: float
     ) -> PrototypeMemory:
-        """A memory with room for new classes that begins with what was remembered."""
+        """A memory with further classes, initialised with the old one."""
         memory = cls(channels, width, kind, momentum)
         if old:
             known = len(old["seen"])
@@ -73,12 +73,12 @@ class PrototypeMemory(nn.Module):
 
     @property
     def stored(self) -> list[int]:
-        """Classes that were ever seen."""
+        """Classes with a vector."""
         return self.seen.nonzero()[:, 0].tolist()
 
     @torch.no_grad()
     def update(self, means: ClassMeans, allowed: Sequence[int]) -> None:
-        """Take in the means of classes that are labelled now; all others stay as they are."""
+        """Update the classes that are labelled now; all others stay unchanged."""
         means = means.of(allowed)
         before = self.seen[means.channels]
         moving = self.momentum * (before > 0)  # the first mean is taken as it is
@@ -102,7 +102,7 @@ class PrototypeMemory(nn.Module):
 
 
 def cosines(vectors: Tensor, remembered: Tensor) -> Tensor:
-    """Of each vector and each remembered one, which gets no gradient."""
+    """Of each vector and each stored one, which gets no gradient."""
     remembered = remembered.detach()
     lengths = vectors.norm(dim=1)[:, None] * remembered.norm(dim=1)
     return (vectors @ remembered.T) / (lengths + 1e-8)

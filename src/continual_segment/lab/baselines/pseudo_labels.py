@@ -1,4 +1,4 @@
-"""Pseudo-labels: where the labels say background, the teacher fills in old organs it is sure of (PLOP)."""
+"""Pseudo-labels: the teacher replaces background labels by old organs where its entropy is low (PLOP)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EntropyScale = Literal["normalised", "code"]
 
 
 def teacher_votes(teacher: Tensor, classes: StepClasses) -> tuple[Tensor, Tensor]:
-    """Per voxel the teacher's class and how unsure it is, 0 to 1; labelled organs count as background.
+    """Per voxel the teacher's class and its entropy, 0 to 1; labelled organs count as background.
 
     A dataset labels all of an organ it labels at all, so a vote for one on background is known to be wrong.
     The class is a row of `background_of_labels`: 0 for background, i for the i-th old organ.
@@ -38,7 +38,7 @@ def teacher_votes(teacher: Tensor, classes: StepClasses) -> tuple[Tensor, Tensor
 
 
 class DoubtHistogram:
-    """How unsure the teacher is of each class on background voxels, over many patches."""
+    """Histogram of the teacher's entropy per class on background voxels, over many patches."""
 
     def __init__(self, classes: StepClasses, device: str = "cpu") -> None:
         self.classes = classes
@@ -51,7 +51,7 @@ class DoubtHistogram:
         self.counts += torch.bincount(cells, minlength=self.counts.numel()).reshape(self.counts.shape)
 
     def medians(self) -> Tensor:
-        """Per class, linear within a bin; 0 for a class that never came."""
+        """Per class, linear within a bin; 0 for a class that did not occur."""
         half = self.counts.sum(1, keepdim=True) / 2
         reached = self.counts.cumsum(1)
         place = (reached < half).sum(1, keepdim=True).clamp_max(BINS - 1)
@@ -73,11 +73,11 @@ def least_threshold(tau: float, classes: StepClasses, scale: EntropyScale) -> fl
 
 @dataclass(frozen=True, eq=False)
 class Completed:
-    """Labels as channels, old organs filled in, IGNORE where nobody knows."""
+    """Labels as channels, old organs filled in, IGNORE where the entropy is too high."""
 
     targets: Tensor
     accepted: Tensor
-    """Per sample, the share of background voxels that the teacher was sure of."""
+    """Per sample, the share of background voxels whose vote was accepted."""
 
 
 def complete(labels: Tensor, teacher: Tensor, classes: StepClasses, thresholds: Tensor) -> Completed:
@@ -102,7 +102,7 @@ def completed_loss(
 ) -> Tensor:
     """nnU-Net's loss without the ignored voxels, each sample weighted by what was accepted of it.
 
-    Dice goes over the dataset's organs and, unless told otherwise, those filled in. The cross-entropy is a
+    Dice goes over the dataset's organs and, with `old_in_dice`, those filled in. The cross-entropy is a
     mean over all voxels, ignored ones counting 0, as in the published code; or over the valid ones.
     """
     logits, targets = precise(logits), completed.targets.flatten(1)

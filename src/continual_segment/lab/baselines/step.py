@@ -1,8 +1,7 @@
-"""One learning step of a comparison method: the same loop, patches and budget for all of them.
+"""NetworkMethod: methods that train a network in every step, with the same loop, patches and budget.
 
-A method says what is trained and how a batch is judged; everything else happens here. What a step leaves is
-an ordinary model folder, so every method is segmented and scored by the code that serves our own. No method
-sees a scan of an earlier dataset.
+A method defines what is trained and the loss of a batch; the rest is here. No method reads a scan of an
+earlier dataset.
 
 In:  the model after the step before, a prepared dataset
 Out: a model folder
@@ -11,22 +10,23 @@ Out: a model folder
 from __future__ import annotations
 
 import shutil
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any
 
 import torch
-from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from continual_segment.data.augment import AugmentConfig
 from continual_segment.data.patches import PatchConfig, Patches
 from continual_segment.data.prepared import PreparedDataset
-from continual_segment.files.atomic import write_bytes
 from continual_segment.lab.baselines.classes import StepClasses
 from continual_segment.lab.baselines.first_step import FIRST_STEP, first_step_of
 from continual_segment.lab.baselines.marginal import grown
+from continual_segment.lab.baselines.method import ContinualMethod, LaterStep
+from continual_segment.lab.baselines.state import MethodState, read_state, write_state
 from continual_segment.model import Model, OrganPack
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
 from continual_segment.model.model import encoder_fingerprint
@@ -37,9 +37,6 @@ from continual_segment.training import Objective, TrainConfig, TrainingRun, trai
 from continual_segment.training.objective import LossOfBatch
 from continual_segment.training.validate import patch_dice
 
-Keeps = Literal["one network", "old decoders", "one network per dataset"]
-Memory = Mapping[str, Tensor]
-
 
 @dataclass(frozen=True)
 class StepSettings:
@@ -49,18 +46,24 @@ class StepSettings:
     augment: AugmentConfig
     train: TrainConfig
 
+    @classmethod
+    def of(cls, step: LaterStep) -> StepSettings:
+        """The same patches as in a later step of `learn`."""
+        patches = step.config.patches.of_later_step(step.config.patches.size)
+        return cls(patches, step.config.augment, step.train)
+
 
 @dataclass(frozen=True, eq=False)
 class LearningStep:
-    """What a method may know."""
+    """What a method can read in a step."""
 
     previous: SegmentationNetwork
     """The network after the step before, frozen: the teacher."""
     classes: StepClasses
     dataset: PreparedDataset
     settings: StepSettings
-    memory: Memory = field(default_factory=dict)
-    """What the method itself kept from the step before."""
+    state: MethodState = field(default_factory=dict)
+    """What the method stored after the step before."""
 
     @property
     def train(self) -> TrainConfig:
@@ -83,53 +86,47 @@ class LearningStep:
 
 @dataclass(frozen=True, eq=False)
 class Learner:
-    """What a method does with a step."""
+    """What a method trains in a step."""
 
     network: SegmentationNetwork
     organs: tuple[Organ, ...]
     """Of its channels 1, 2, ..."""
     loss: LossOfBatch
     trained: nn.Module | None = None
-    """What the optimiser and the checkpoint see; the whole network unless told."""
-    finish: Callable[[], Memory] = dict
-    """Called once after training, before the network is kept; gives what the method wants to remember."""
+    """What the optimiser and the checkpoint contain; None: the whole network."""
+    finish: Callable[[], MethodState] = dict
+    """Called once after training, before the network is stored; returns the method's state."""
 
     def objective(self) -> Objective:
         """What the training loop runs."""
         return Objective(self.loss, trained=self.network if self.trained is None else self.trained)
 
 
-class Method(Protocol):
-    """A comparison method: a frozen dataclass of its settings."""
+class NetworkMethod(ContinualMethod):
+    """A method that trains an encoder and decoder in every step, starting from the first step's network."""
 
-    keeps: ClassVar[Keeps]
-    """What there is after a step: one network that knows all organs; every dataset's decoder on the newest
-    encoder; or a network of each dataset's own."""
+    @abstractmethod
+    def begin(self, step: LearningStep) -> Learner:
+        """The network to train in this step, its organs and the loss of a batch."""
 
-    def begin(self, step: LearningStep) -> Learner: ...
-
-
-class RemembersFirstStep(Protocol):
-    """A method that takes something along from the first step, whose network is the same for all."""
-
-    def after_first_step(
-        self, network: SegmentationNetwork, classes: StepClasses, batches: Patches
-    ) -> Memory: ...
+    def learn(self, step: LaterStep) -> None:
+        settings, state = StepSettings.of(step), read_state(step.state)
+        learn_step(self, step.previous, step.dataset, step.folder, settings, step.name, state)
 
 
 def learn_step(
-    method: Method,
+    method: NetworkMethod,
     previous: Path,
     dataset: PreparedDataset,
     folder: Path,
     settings: StepSettings,
     name: str,
-    memory: Memory | None = None,
+    state: MethodState | None = None,
 ) -> Model:
-    """Learn one dataset after the model `previous`; the model in `folder` appears when all is done.
+    """Learn one dataset after the model `previous`; the model in `folder` appears once it is complete.
 
-    The pack that is added, or that holds all organs, is called `name`. `memory` is what the method took
-    along, if not what lies beside `previous`. A stopped run goes on where it was.
+    The pack that is added, or that holds all organs, is called `name`. `state` is the method's state after
+    the step before; None: what is stored beside `previous`. A stopped run resumes.
     """
     if folder.exists():
         return Model.open(folder)
@@ -138,8 +135,7 @@ def learn_step(
     newest = newest_pack(before)
     teacher = SegmentationNetwork(before.load_encoder(), newest.decoder()).freeze().to(settings.train.device)
     classes = StepClasses.of(newest.organs if method.keeps == "one network" else (), dataset.organs)
-    remembered = read_memory(previous) if memory is None else memory
-    step = LearningStep(teacher, classes, dataset, settings, remembered)
+    step = LearningStep(teacher, classes, dataset, settings, read_state(previous) if state is None else state)
     run = folder.with_name(f"{folder.name}.runs") / name
     torch.manual_seed(settings.train.seed)
     learner = method.begin(step)
@@ -156,10 +152,10 @@ def learn_step(
             validate=(lambda: validation_dice(learner, step)) if settings.train.validation_batches else None,
         )
     )
-    to_remember = learner.finish()
+    new_state = learner.finish()
     card = training_card(method, step, learner, rows[-1]) | {FIRST_STEP: first_step_of(before)}
     kept = [before.pack(pack) for pack in before.pack_names] if method.keeps == "old decoders" else []
-    write_memory(folder, to_remember)
+    write_state(folder, new_state)
     model = write_model(folder, learner, dataset, settings, name, card, kept)
     for checkpoint in run.rglob("checkpoint.pt"):
         checkpoint.unlink()
@@ -167,7 +163,7 @@ def learn_step(
 
 
 def checked(loss: LossOfBatch, classes: StepClasses) -> LossOfBatch:
-    """The same loss that refuses labels the dataset does not have."""
+    """The same loss; raises on labels that the dataset does not have."""
 
     def loss_of(images: Tensor, labels: Tensor) -> Tensor:
         classes.check(labels)
@@ -182,7 +178,7 @@ def training_batches(dataset: PreparedDataset, settings: StepSettings) -> Patche
 
 
 def validation_dice(learner: Learner, step: LearningStep) -> float:
-    """Dice of the dataset's own organs: nothing older is at hand to validate on."""
+    """Dice of the dataset's own organs: no older dataset is available in this step."""
     train = step.train
     number = {organ.name: channel for channel, organ in enumerate(learner.organs, start=1)}
     labelled = [number[organ.name] for organ in step.dataset.organs]
@@ -201,13 +197,13 @@ def validation_dice(learner: Learner, step: LearningStep) -> float:
     return found
 
 
-def signature_of(method: Method, step: LearningStep) -> str:
-    """Changes with anything that would change the weights a run ends with."""
+def signature_of(method: NetworkMethod, step: LearningStep) -> str:
+    """Changes with anything that changes the final weights of a run."""
     return fingerprint_data(
         {
             "method": describe(method),
             "start": fingerprint_tensors(step.previous.state_dict()),
-            "memory": fingerprint_tensors(dict(step.memory)),
+            "state": fingerprint_tensors(dict(step.state)),
             "organs": [organ.name for organ in step.classes.organs],
             "patches": asdict(step.settings.patches),
             "augment": asdict(step.settings.augment),
@@ -217,14 +213,14 @@ def signature_of(method: Method, step: LearningStep) -> str:
     )
 
 
-def describe(method: Method) -> dict[str, Any]:
+def describe(method: NetworkMethod) -> dict[str, Any]:
     assert is_dataclass(method)
     assert not isinstance(method, type)
     return {"name": type(method).__name__, **asdict(method)}
 
 
 def training_card(
-    method: Method, step: LearningStep, learner: Learner, last: Mapping[str, float]
+    method: NetworkMethod, step: LearningStep, learner: Learner, last: Mapping[str, float]
 ) -> dict[str, Any]:
     decoder = learner.network.decoder
     return {
@@ -250,7 +246,7 @@ def write_model(
     card: dict[str, Any],
     kept: Sequence[OrganPack],
 ) -> Model:
-    """A model of the network; decoders that are `kept` read the new encoder from now on."""
+    """A model of the network; decoders that are `kept` read the new encoder."""
     network = learner.network.cpu().freeze()
     fingerprint = encoder_fingerprint(network.encoder, dataset.config)
 
@@ -262,7 +258,7 @@ def write_model(
     packs = [pack_of(name, learner.organs, network.decoder, card)]
     packs += [pack_of(old.name, old.organs, old.decoder(), old.card) for old in kept]
     building = folder.with_name(f".{folder.name}.building")
-    shutil.rmtree(building, ignore_errors=True)  # left by a run that was killed here
+    shutil.rmtree(building, ignore_errors=True)  # left by a run that was killed
     model = Model.create(building, network.encoder, dataset.config, settings.patches.size, packs[0])
     for pack in packs[1:]:
         model.add(pack)
@@ -271,22 +267,5 @@ def write_model(
 
 
 def newest_pack(model: Model) -> OrganPack:
-    """The pack with most organs: of a network that knows all, its only one."""
+    """The pack with most organs; the only one of a network that knows all."""
     return max((model.pack(name) for name in model.pack_names), key=lambda pack: len(pack.organs))
-
-
-def memory_file(folder: Path) -> Path:
-    """Beside the model, which holds nothing but itself."""
-    return folder.with_name(f"{folder.name}.memory.safetensors")
-
-
-def write_memory(folder: Path, memory: Memory) -> None:
-    if memory:
-        write_bytes(
-            memory_file(folder), save({name: tensor.cpu().contiguous() for name, tensor in memory.items()})
-        )
-
-
-def read_memory(folder: Path) -> Memory:
-    path = memory_file(folder)
-    return load_file(path) if path.exists() else {}

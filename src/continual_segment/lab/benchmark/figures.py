@@ -21,7 +21,7 @@ def make_figures(results: Results) -> Iterator[tuple[str, bytes]]:
 
 
 def steps_png(results: Results, order: str) -> bytes:
-    """Dice after every step: of all organs, and of each dataset; and what was forgotten."""
+    """Dice after every step: of all organs, and of each dataset; and forgetting."""
     names = results.plan.orders[order]
     panels: list[tuple[str, Callable[[str, int], float]]] = [
         ("all organs learned", partial(all_dice, results, order)),
@@ -44,8 +44,9 @@ def steps_png(results: Results, order: str) -> bytes:
 def draw(axis: Axes, results: Results, order: str, value: Callable[[str, int], float]) -> None:
     for number, method in enumerate(results.methods):
         steps = range(1, results.steps(order, method) + 1)
-        thick = 2.5 if method.startswith("ours") else 1.2
-        style = ("-", "--", ":")[number // 10 % 3] if not method.startswith("ours,") else "--"
+        row = results.plan.rows[method]
+        thick = 2.5 if row.method.keeps == "one pack per dataset" else 1.2
+        style = "--" if row.view.label else ("-", "--", ":")[number // 10 % 3]
         axis.plot(steps, [value(method, step) for step in steps], style, marker="o", markersize=3,
                   linewidth=thick, color=f"C{number % 10}", label=method)  # fmt: skip
     axis.grid(alpha=0.3)

@@ -1,12 +1,13 @@
 """One table, one first step: results that start from different trainings of it are not compared.
 
 Results may be copied into a folder, or a first step replaced, so every stored result records the fingerprint
-of the encoder that its first step left. Orders that begin with different datasets have a first step each.
+of the encoder after its first step. Orders that start with different datasets have a first step each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 
 from continual_segment.errors import ConfigError
@@ -26,7 +27,7 @@ def check_first_steps(results: Results) -> None:
         if len(files) > 1:
             found = "\n".join(f"  {fingerprint}: {some(paths)}" for fingerprint, paths in files.items())
             raise ConfigError(
-                f"{results.places.folder}: results start from {len(files)} different trainings of the first "
+                f"{results.paths.folder}: results start from {len(files)} different trainings of the first "
                 f"step, {dataset}, and cannot be compared in one table. Encoders and files:\n{found}\n"
                 "Keep the results of one first step here, and move the others to a folder of their own."
             )
@@ -37,25 +38,28 @@ def first_datasets(results: Results) -> list[str]:
 
 
 def models(results: Results, dataset: str) -> Iterator[tuple[str, Path]]:
-    """Encoder and folder of the models that begin with this dataset and keep its encoder."""
-    places, orders = results.places, results.plan.orders
-    ours = [places.ours(order) / "model" for order, names in orders.items() if names[0] == dataset]
-    for model in (places.first(dataset) / "network", *ours):
+    """Encoder and folder of the models that start with this dataset and keep its encoder."""
+    paths, plan = results.paths, results.plan
+    orders = [order for order, names in plan.orders.items() if names[0] == dataset]
+    adopted = [paths.model(order, method, 1) for order in orders for method in plan.methods]
+    for model in dict.fromkeys((paths.first(dataset) / "network", *adopted)):
         if model.exists():
             yield Model.open(model).encoder_fingerprint, model
 
 
 def stored(results: Results, dataset: str) -> Iterator[tuple[str, Path]]:
-    """First step (empty: not recorded) and file of the results of all orders that begin with this dataset."""
-    places, orders = results.places, results.plan.orders
+    """First step (empty: not recorded) and file of the results of all orders that start with this dataset."""
+    paths, plan = results.paths, results.plan
     several = len(first_datasets(results)) > 1
-    for (order, method, step, scored), found in results.scores.items():
-        shared = several and places.one_per_dataset(method)  # by all orders, whatever they begin with
-        if orders[order][0] == dataset and not shared:
-            yield found.first_step, places.scores(order, method, step, scored) / "evaluation.json"
-    for order, names in orders.items():
-        for (rule, scored), found in results.merging(order).items() if names[0] == dataset else ():
-            yield found.first_step, places.merging(order, rule, scored) / "evaluation.json"
+    for (order, row, step, scored), found in results.scores.items():
+        method = plan.rows[row].method_name
+        shared = several and paths.one_per_dataset(method)  # by all orders, whatever they start with
+        if plan.orders[order][0] == dataset and not shared:
+            yield found.first_step, paths.scores(order, row, step, scored) / "evaluation.json"
+    orders = [order for order, names in plan.orders.items() if names[0] == dataset]
+    for order, method in product(orders, plan.methods_with("merge rules")):
+        for (rule, scored), found in results.merging(order, method).items():
+            yield found.first_step, paths.merging(order, method, rule, scored) / "evaluation.json"
 
 
 def unrecorded_note(results: Results) -> str:

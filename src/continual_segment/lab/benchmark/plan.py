@@ -1,31 +1,44 @@
 """What a benchmark compares: datasets, orders, methods and how long each may train.
 
-Orders: A is the order the datasets are given in, B swaps the second and the third, as in the paper; digits
-name any other, `2134` begins with the second dataset. A method may have settings: `mib:kd_weight=100`.
+Orders: A is the order of the datasets as given, B swaps the second and the third, as in the paper; digits
+name any other order, `2134` starts with the second dataset. A method can have settings: `mib:kd_weight=100`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 from continual_segment.config import ExperimentConfig
 from continual_segment.errors import ConfigError
-from continual_segment.lab.baselines import METHODS, Method
-from continual_segment.lab.baselines.own_decoder import UpperBound
+from continual_segment.lab.baselines import METHODS, ContinualMethod, View
+from continual_segment.lab.baselines.budgets import equal_budget
+from continual_segment.lab.baselines.method import Extra
 from continual_segment.lab.protocol import ProtocolDataset
 from continual_segment.training import TrainConfig
 
 Budgets = Literal["equal", "paper"]
-OURS = "ours"
-OWN_PACK = "ours, own pack"
-ALL_METHODS = (OURS, *METHODS)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the tables: a method, and the view by which it segments."""
+
+    method_name: str
+    """With its settings."""
+    method: ContinualMethod
+    view: View
+
+    @property
+    def name(self) -> str:
+        return f"{self.method_name}, {self.view.label}" if self.view.label else self.method_name
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """All that decides a benchmark's results."""
+    """Everything that determines a benchmark's results."""
 
     config: ExperimentConfig
     datasets: Mapping[str, ProtocolDataset]
@@ -35,40 +48,36 @@ class Plan:
     held_out: int | None = None
     """Scans of each test split that are segmented; None: all."""
     budgets: Budgets = "equal"
-    """equal: a method's later step has as many updates as ours in all its stages, at the same rate. paper:
-    a sixteenth of the first step's at half its rate, the upper bound an eighth at its full rate."""
+    """equal: a later step of every method has as many updates as all stages of `learn`, at the same rate.
+    paper: what each method had in the paper."""
 
     def __post_init__(self) -> None:
         if self.budgets not in get_args(Budgets):
             raise ConfigError(f"budgets are {' or '.join(get_args(Budgets))}, not {self.budgets!r}.")
         check_methods(self.methods)
 
+    def method(self, name: str) -> ContinualMethod:
+        return self._made[name]
+
+    @cached_property
+    def _made(self) -> dict[str, ContinualMethod]:
+        return {name: make_method(name) for name in self.methods}
+
+    @cached_property
+    def rows(self) -> dict[str, Row]:
+        """Rows of the tables by name: one for each view of each method."""
+        rows = [Row(name, made, view) for name, made in self._made.items() for view in made.views]
+        return {row.name: row for row in rows}
+
+    def methods_with(self, extra: Extra) -> list[str]:
+        """Methods that add such a table."""
+        return [name for name, made in self._made.items() if extra in made.extras]
+
     def training(self, method: str) -> TrainConfig:
-        """How a method trains in a later step; ours, all its stages together."""
-        first, later = self.config.first, self.config.later
-        if self.budgets == "equal" or method == OURS:
-            return with_iterations(later, later.iterations * stage_shares(self.config))
-        if isinstance(make_method(method), UpperBound):
-            return with_iterations(replace(later, learning_rate=first.learning_rate), first.iterations / 8)
-        slow = replace(later, learning_rate=first.learning_rate / 2)
-        return with_iterations(slow, first.iterations / 16)
-
-
-def with_iterations(config: TrainConfig, iterations: float) -> TrainConfig:
-    count = max(1, round(iterations))
-    return replace(config, iterations=count, report_every=min(config.report_every, count))
-
-
-def stage_shares(config: ExperimentConfig) -> float:
-    """Updates of one of our later steps in all its stages, per update of its first training."""
-    stages, distil, prune = config.stage.stages, config.distil, config.prune
-    shares = 1.0
-    if "search" in stages:
-        shares += config.search.iterations_share + config.search.retrain_share
-    if "prune" in stages:
-        shares += distil.students_share * (1 + distil.adapt_share)
-        shares += prune.candidates * prune.candidate_share + prune.fine_tune_share
-    return shares
+        """How a method trains in a later step, all its stages together."""
+        if self.budgets == "equal":
+            return equal_budget(self.config)
+        return make_method(method).paper_budget(self.config)
 
 
 def make_orders(names: Sequence[str], wanted: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -91,15 +100,14 @@ def make_orders(names: Sequence[str], wanted: Sequence[str]) -> dict[str, tuple[
 def check_methods(methods: Sequence[str]) -> None:
     """Raise where one is unknown."""
     for method in methods:
-        if method != OURS:
-            make_method(method)
+        make_method(method)
 
 
-def make_method(text: str) -> Method:
+def make_method(text: str) -> ContinualMethod:
     """A method by name, with other settings where some are given: `plop:entropy=code:scales=1,2`."""
     name, *settings = text.split(":")
     if name not in METHODS:
-        raise ConfigError(f"There is no method '{name}'. Methods: {', '.join(ALL_METHODS)}.")
+        raise ConfigError(f"There is no method '{name}'. Methods: {', '.join(METHODS)}.")
     method: Any = METHODS[name]
     known = {item.name: getattr(method, item.name) for item in fields(method)}
     for setting in settings:

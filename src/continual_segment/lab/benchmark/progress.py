@@ -11,7 +11,7 @@ from continual_segment.files.atomic import write_json
 
 
 class Work(Protocol):
-    """A piece of work."""
+    """A task, as far as its time matters."""
 
     @property
     def title(self) -> str: ...
@@ -24,49 +24,49 @@ class Work(Protocol):
 
 
 class Progress:
-    """Seconds of finished pieces, kept on disk: a run that goes on knows them too."""
+    """Seconds of finished tasks, stored on disk for a run that resumes."""
 
-    def __init__(self, path: Path, pieces: Sequence[Work]) -> None:
+    def __init__(self, path: Path, tasks: Sequence[Work]) -> None:
         self.path = path
         self.seconds = self._read()
-        self.kinds = {piece.title: piece for piece in pieces}
+        self.kinds = {task.title: task for task in tasks}
 
-    def add(self, piece: Work, seconds: float) -> None:
-        self.seconds = self._read() | {piece.title: round(seconds, 2)}  # others may be at work beside
+    def add(self, task: Work, seconds: float) -> None:
+        self.seconds = self._read() | {task.title: round(seconds, 2)}  # another process may run tasks, too
         write_json(self.path, self.seconds)
 
     def _read(self) -> dict[str, float]:
         return json.loads(self.path.read_text()) if self.path.exists() else {}
 
-    def left(self, pieces: Sequence[Work]) -> float | None:
-        """Seconds that the rest will take; None until a piece of the same sort was measured."""
+    def left(self, tasks: Sequence[Work]) -> float | None:
+        """Seconds that the rest will take; None until a task of the same kind was measured."""
         rest = 0.0
-        for piece in pieces:
-            if piece.is_done() or not piece.size:
+        for task in tasks:
+            if task.is_done() or not task.size:
                 continue
-            pace = self._pace(piece.kind)
+            pace = self._pace(task.kind)
             if pace is None:
                 return None
-            rest += pace * piece.size
+            rest += pace * task.size
         return rest
 
     def _pace(self, kind: str) -> float | None:
-        """Seconds per unit of size, by pieces of this kind, else of a like one."""
+        """Seconds per unit of size, by tasks of this kind, else of a similar one."""
         for alike in (kind, kind.split()[0]):
             known = [
-                (self.seconds[title], piece.size)
-                for title, piece in self.kinds.items()
-                if title in self.seconds and piece.kind.startswith(alike) and piece.size
+                (self.seconds[title], task.size)
+                for title, task in self.kinds.items()
+                if title in self.seconds and task.kind.startswith(alike) and task.size
             ]
             if known:
                 return sum(seconds for seconds, _ in known) / sum(size for _, size in known)
-        return 0.0 if kind in ("merge rules", "run time") else None  # short; known when they come
+        return 0.0 if kind in ("merge rules", "run time") else None  # short
 
-    def sentence(self, pieces: Sequence[Work]) -> str:
-        done = sum(piece.is_done() for piece in pieces)
-        left = self.left(pieces)
+    def sentence(self, tasks: Sequence[Work]) -> str:
+        done = sum(task.is_done() for task in tasks)
+        left = self.left(tasks)
         rest = "" if left is None else f", about {minutes(left)} left"
-        return f"{done} of {len(pieces)} pieces done in {minutes(sum(self.seconds.values()))}{rest}"
+        return f"{done} of {len(tasks)} tasks done in {minutes(sum(self.seconds.values()))}{rest}"
 
 
 def minutes(seconds: float) -> str:

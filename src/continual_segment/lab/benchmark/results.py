@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +15,9 @@ from continual_segment import __version__
 from continual_segment.evaluation.forgetting import AllScores, StepForgetting, all_scores, forgetting
 from continual_segment.evaluation.report import dices
 from continual_segment.evaluation.scores import Evaluation, ScoreMean
-from continual_segment.lab.benchmark.places import Places
-from continual_segment.lab.benchmark.plan import OURS, OWN_PACK, Plan, make_method
+from continual_segment.lab.benchmark.paths import BenchmarkPaths
+from continual_segment.lab.benchmark.plan import Plan
+from continual_segment.lab.protocol import is_scored
 from continual_segment.learning.step import run_folder
 from continual_segment.model import Model, OrganPack
 from continual_segment.networks import DecoderPlan, paper_count
@@ -26,19 +27,18 @@ from continual_segment.training.history import read_history
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """Scores of every method, order, step and dataset that are there."""
+    """Scores of every method, order, step and dataset that exist."""
 
-    places: Places
+    paths: BenchmarkPaths
 
     @property
     def plan(self) -> Plan:
-        return self.places.plan
+        return self.paths.plan
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Ours twice: all packs together, and each dataset by its own pack."""
-        expanded = ((OURS, OWN_PACK) if method == OURS else (method,) for method in self.plan.methods)
-        return tuple(name for names in expanded for name in names)
+        """Rows of the tables: every method by each of its views."""
+        return tuple(self.plan.rows)
 
     @cached_property
     def scores(self) -> dict[tuple[str, str, int, str], Evaluation]:
@@ -48,8 +48,8 @@ class Results:
             for method in self.methods:
                 for number in range(1, len(names) + 1):
                     for dataset in names[:number]:
-                        folder = self.places.scores(order, method, number, dataset)
-                        if (folder / "evaluation.json").exists():
+                        folder = self.paths.scores(order, method, number, dataset)
+                        if is_scored(folder):
                             found[order, method, number, dataset] = Evaluation.read(folder)
         return found
 
@@ -60,7 +60,7 @@ class Results:
         return {name: each for name, each in found.items() if each} if all(found.values()) else {}
 
     def steps(self, order: str, method: str) -> int:
-        """Steps whose scores are whole, from the first on."""
+        """Steps with complete scores, counted from the first."""
         count = 0
         while count < len(self.plan.orders[order]) and self.after(order, method, count + 1):
             count += 1
@@ -83,7 +83,7 @@ class Results:
         )
 
     def all(self, found: dict[str, Evaluation], metric: str = "dice") -> AllScores:
-        """One metric over all organs; datasets come in the order they were learned in."""
+        """One metric over all organs; datasets in the order of learning."""
         return all_scores(
             {
                 name: {organ.name: getattr(organ, metric) for organ in each.organs}
@@ -92,64 +92,63 @@ class Results:
         )
 
     def first_step(self, order: str, method: str, step: int) -> str:
-        """Fingerprint of the encoder that the first step left; empty where a score does not record it."""
+        """Fingerprint of the encoder after the first step; empty where a score does not record it."""
         recorded = {each.first_step for each in self.after(order, method, step).values()}
         return recorded.pop() if len(recorded) == 1 else ""
 
-    def packs(self, order: str) -> list[OrganPack]:
-        """Ours, in the order learned; those that are there."""
-        return self._packs[order]
+    def packs(self, order: str, method: str) -> list[OrganPack]:
+        """Of a method with further tables, in the order learned; those that exist."""
+        return self._packs.get((order, method), [])
 
     @cached_property
-    def _packs(self) -> dict[str, list[OrganPack]]:
-        found = {}
-        for order, names in self.plan.orders.items():
-            folder = self.places.ours(order) / "model"
-            model = Model.open(folder) if folder.exists() else None
-            found[order] = [model.pack(name) for name in names if name in model.pack_names] if model else []
-        return found
+    def _packs(self) -> dict[tuple[str, str], list[OrganPack]]:
+        return {
+            (order, method): packs_of(self.paths.model(order, method, len(names)), names)
+            for order, names in self.plan.orders.items()
+            for method in self.plan.methods
+            if self.plan.method(method).extras
+        }
 
     def parameters(self, order: str, method: str) -> tuple[float, float]:
         """Decoders' parameters as the paper counts, in millions, and relative to one nnU-Net decoder."""
         network = self.plan.config.network
         one = paper_count(DecoderPlan.nnunet(network), network)
-        if method in (OURS, OWN_PACK):
-            total = sum(paper_count(pack.plan, network) for pack in self.packs(order))
-        else:
-            many = make_method(method).keeps != "one network"
-            total = one * (len(self.plan.orders[order]) if many else 1)
+        row = self.plan.rows[method]
+        packs = self.packs(order, row.method_name)
+        total = row.method.decoder_parameters(network, len(self.plan.orders[order]), packs)
         return total / 1e6, total / one
 
     def training_seconds(self, order: str, method: str) -> float:
-        """Of all later steps that are done, all stages."""
-        ours = self.places.ours(order) / "model"
+        """Of all later steps that are done, all stages; `method` is one of the plan."""
         total = 0.0
         for number, name in enumerate(self.plan.orders[order][1:], start=2):
-            model = ours if method in (OURS, OWN_PACK) else self.places.network(order, method, number)
+            model = self.paths.model(order, method, number)
             if model.exists() and name in Model.open(model).pack_names:
                 total += seconds_of(model, name)
         return total
 
-    def merging(self, order: str) -> dict[tuple[str, str], Evaluation]:
-        """By rule and dataset, with all packs."""
-        places = {
-            (rule, dataset): self.places.merging(order, rule, dataset)
+    def merging(self, order: str, method: str) -> dict[tuple[str, str], Evaluation]:
+        """By rule and dataset, with all packs of a method."""
+        folders = {
+            (rule, dataset): self.paths.merging(order, method, rule, dataset)
             for rule in RULES
             for dataset in self.plan.orders[order]
         }
-        return {key: Evaluation.read(p) for key, p in places.items() if (p / "evaluation.json").exists()}
+        return {key: Evaluation.read(folder) for key, folder in folders.items() if is_scored(folder)}
 
-    def run_times(self, order: str) -> dict[str, list[float]]:
-        path = self.places.ours(order) / "run_time.json"
+    def run_times(self, order: str, method: str) -> dict[str, list[float]]:
+        """Seconds of the method and of the first step's network, run in turn."""
+        path = self.paths.run_time(order, method)
         return json.loads(path.read_text()) if path.exists() else {}
 
     def order_changes_nothing(self) -> bool | None:
-        """Whether our packs are the same to the bit in orders that begin alike; None: nothing to compare."""
-        by_first: dict[str, list[dict[str, str]]] = {}
-        for order, names in self.plan.orders.items():
-            packs = {pack.name: pack.fingerprint for pack in self.packs(order)}
+        """Whether packs are bit-identical in orders that start alike; None: nothing to compare."""
+        by_first: dict[tuple[str, str], list[dict[str, str]]] = {}
+        for (order, method), packs in self._packs.items():
+            names = self.plan.orders[order]
+            fingerprints = {pack.name: pack.fingerprint for pack in packs}
             if len(packs) == len(names):
-                by_first.setdefault(names[0], []).append(packs)
+                by_first.setdefault((names[0], method), []).append(fingerprints)
         compared = [group for group in by_first.values() if len(group) > 1]
         return all(each == group[0] for group in compared for each in group) if compared else None
 
@@ -163,8 +162,12 @@ class Results:
             "orders": {order: list(names) for order, names in self.plan.orders.items()},
             "our_packs_do_not_depend_on_the_order": self.order_changes_nothing(),
             "steps": [self._step(order, method, step) for order, method, step in self._known()],
-            "run_seconds": {order: self.run_times(order) for order in self.plan.orders},
+            "run_seconds": {order: self._all_run_times(order) for order in self.plan.orders},
         }
+
+    def _all_run_times(self, order: str) -> dict[str, list[float]]:
+        timed = self.plan.methods_with("run time")
+        return {name: each for method in timed for name, each in self.run_times(order, method).items()}
 
     def _known(self) -> Iterable[tuple[str, str, int]]:
         for order in self.plan.orders:
@@ -192,8 +195,14 @@ class Results:
         }
 
 
+def packs_of(folder: Path, names: Sequence[str]) -> list[OrganPack]:
+    """The packs with these names; none where there is no model."""
+    model = Model.open(folder) if folder.exists() else None
+    return [model.pack(name) for name in names if name in model.pack_names] if model else []
+
+
 def seconds_of(model: Path, pack: str) -> float:
-    """Of a pack's training, all stages: by its card, else by the log beside the model, if there is one."""
+    """Of a pack's training, all stages: from its card, else from the log beside the model, if any."""
     stages = Model.open(model).pack(pack).card.get("seconds")
     if stages is None:
         run = run_folder(model, pack)

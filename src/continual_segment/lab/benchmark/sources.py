@@ -1,4 +1,4 @@
-"""Where a benchmark's datasets come from: folders of a user's, or the phantoms."""
+"""The datasets of a benchmark: the user's folders, or the phantoms."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def raw_datasets(
 def phantom_datasets(
     folder: Path, cases: int, config: ExperimentConfig, few_organs: bool
 ) -> dict[str, ProtocolDataset]:
-    """The four phantoms, written where they are not there yet."""
+    """The four phantoms; those that do not exist yet are written."""
     for name in ORDER:
         if not (dataset_folder(folder, name) / "dataset.json").exists():
             spacing_mm = config.prepare.spacing_mm

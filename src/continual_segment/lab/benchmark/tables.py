@@ -1,98 +1,26 @@
-"""The paper's tables with our numbers, and the paper's own beside them where it has one.
+"""The paper's tables with measured numbers, and the paper's number beside each where it has one.
 
-A cell reads `ours (paper's)`. Dice is in percent, distances are in millimetres over organs that were found;
-how many were missed stands beside them.
+A cell reads `measured (paper's)`. Dice is in percent, distances are in millimetres over organs that were
+found; the number of missed organs is in a separate column.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
-from math import isnan
-from typing import Any
+from collections.abc import Iterator
 
-from continual_segment.evaluation.scores import Evaluation
-from continual_segment.evaluation.small_decoders import architectures, choices
+from continual_segment.lab.benchmark.extra_tables import extra_tables
 from continual_segment.lab.benchmark.first_steps import check_first_steps, unrecorded_note
-from continual_segment.lab.benchmark.plan import OURS, OWN_PACK, make_orders
+from continual_segment.lab.benchmark.plan import Row
 from continual_segment.lab.benchmark.results import Results
-from continual_segment.organs import BODY_PARTS
-from continual_segment.segmentation.merge import RULES
-
-METRICS = (("dice", 100.0, 1), ("hd95_mm", 1.0, 1), ("asd_mm", 1.0, 2))
-METRIC_NAMES = ("DSC", "HD95", "ASD")
-PAPER_RULES = {"ensemble": "ensemble", "literal": "anomaly-aware"}
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of text under a title."""
-
-    name: str
-    title: str
-    columns: tuple[str, ...]
-    rows: list[list[str]]
-    note: str = ""
-
-    def markdown(self) -> str:
-        lines = [f"### {self.title}", ""]
-        lines += [self._line(self.columns), self._line(["---"] * len(self.columns))]
-        lines += [self._line(row) for row in self.rows]
-        return "\n".join([*lines, *(["", self.note] if self.note else []), ""])
-
-    def csv(self) -> str:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([self.columns, *self.rows])
-        return text.getvalue()
-
-    def noted(self, note: str) -> Table:
-        """The same with a further note."""
-        return replace(self, note=f"{self.note} {note}".strip())
-
-    @staticmethod
-    def _line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cells) + " |"
-
-
-@cache
-def paper() -> dict[str, Any]:
-    """What the paper prints."""
-    return json.loads((files("continual_segment") / "lab" / "benchmark" / "paper.json").read_text())
-
-
-def printed(*keys: str) -> Any:
-    """An entry of the paper's numbers, or None."""
-    found: Any = paper()
-    for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
-
-
-def papers_order(learned: Sequence[str]) -> str:
-    """The order in which the paper learned these datasets, too; empty where none of its orders begins so.
-
-    What a network scores, and the mean over all organs, depend on all that was learned by then.
-    """
-    orders = make_orders(printed("datasets"), ("A", "B"))
-    return next((order for order, names in orders.items() if names[: len(learned)] == tuple(learned)), "")
-
-
-def cell(value: float | None, digits: int, papers: float | None = None) -> str:
-    own = "-" if value is None or isnan(value) else f"{value:z.{digits}f}"
-    return own if papers is None else f"{own} ({papers:.{digits}f})"
-
-
-def scores_of(found: Evaluation, papers: Sequence[float] | None) -> list[str]:
-    beside = papers or (None,) * len(METRICS)
-    return [
-        cell(getattr(found.mean, metric) * factor, digits, theirs)
-        for (metric, factor, digits), theirs in zip(METRICS, beside, strict=True)
-    ]
+from continual_segment.lab.benchmark.table import (
+    METRIC_NAMES,
+    METRICS,
+    Table,
+    cell,
+    papers_order,
+    printed,
+    scores_of,
+)
 
 
 def make_tables(results: Results) -> Iterator[Table]:
@@ -111,13 +39,7 @@ def tables_of(results: Results) -> Iterator[Table]:
             yield main_table(results, order)
             yield all_table(results, order)
     yield from freezing_tables(results)
-    yield from encoder_tables(results)
-    for order in results.plan.orders:
-        packs = results.packs(order)
-        if len(packs) == len(results.plan.orders[order]):
-            yield from decoder_tables(results, order)
-            yield from merging_tables(results, order)
-            break  # packs are the same in orders that begin alike
+    yield from extra_tables(results)
     yield from group_tables(results)
     yield from organ_tables(results)
     yield training_table(results)
@@ -200,13 +122,12 @@ def freezing_tables(results: Results) -> Iterator[Table]:
     """Table 2: the second step with and without a frozen encoder."""
     rows = []
     for order, names in results.plan.orders.items():
-        for method in (OWN_PACK, "unfreezing"):
-            found = results.after(order, method, 2) if method in results.methods else {}
+        for each in sorted(encoder_rows(results), key=lambda row: row.method.encoder):  # frozen first
+            found = results.after(order, each.name, 2)
             if found:
-                key = OURS if method == OWN_PACK else method
                 second = names[1] if papers_order(names[:2]) else ""
-                theirs = [printed("table2", second, key, which) for which in ("totalseg", "new")]
-                row = [f"{names[0]} → {names[1]}", "frozen" if method == OWN_PACK else "unfreezing"]
+                theirs = [printed("table2", second, each.method_name, which) for which in ("totalseg", "new")]
+                row = [f"{names[0]} → {names[1]}", each.method.encoder]
                 for name, papers in zip(names[:2], theirs, strict=True):
                     row += scores_of(found[name], None if papers is None else (*papers, None))  # type: ignore[arg-type]
                 rows.append(row)
@@ -216,84 +137,9 @@ def freezing_tables(results: Results) -> Iterator[Table]:
         yield Table("table2_freezing", "Table 2: freezing the encoder", columns, rows, note)
 
 
-def encoder_tables(results: Results) -> Iterator[Table]:
-    """Ours at the end, by the dataset the encoder was trained on; of orders that begin alike, the first."""
-    rows: dict[str, list[str]] = {}
-    for order, (first, *_) in results.plan.orders.items():
-        if first in rows or OURS not in results.finished(order):
-            continue
-        ends = []
-        for method in (OWN_PACK, OURS):
-            found = results.last(order, method)
-            ends.append({name: found[name] for name in results.plan.datasets})  # so that "all" means the same
-        cells = [cell(100 * each.mean.dice, 1) for each in ends[0].values()]
-        cells += [cell(100 * results.all(found).all_organs, 1) for found in ends]
-        rows[first] = [first, *cells]
-    if len(rows) > 1:
-        names = (*(f"{name} DSC" for name in results.plan.datasets), "all DSC", "all DSC, merged")
-        title = "Encoders of other datasets"
-        note = "Each dataset by its own pack; the last column by all packs together."
-        yield Table("encoders", title, ("encoder trained on", *names), list(rows.values()), note)
-
-
-def decoder_tables(results: Results, order: str) -> Iterator[Table]:
-    """Table 3, the architecture table and the body parts."""
-    packs = results.packs(order)
-    rows = [
-        [pack.name, choice.tau, " ".join(choice.path.plan), cell(100 * choice.path.dice, 1, theirs[0]),
-         cell(choice.path.paper_parameters / 1e6, 3, theirs[1])]
-        for pack in packs
-        for choice in choices(pack)
-        for theirs in [printed("table3", pack.name, f"{float(choice.tau):g}") or (None, None)]
-    ]  # fmt: skip
-    if rows:
-        head = ("pack", "tau", "kernels, deepest first", "validation DSC", "parameters (millions)")
-        yield Table("table3_tau", "Table 3: how small a decoder may become", head, rows)
-    architecture = [
-        [row.name, " ".join(row.kernels), " ".join(printed("architecture", row.name) or ()),
-         cell(row.parameters / 1e6, 4), cell(row.parameters_share, 3), cell(row.multiply_adds_share, 3)]
-        for row in architectures(packs)
-    ]  # fmt: skip
-    columns = ("pack", "kernels, deepest first", "paper's", "parameters (millions)", "per nnU-Net decoder",
-               "multiply-adds per nnU-Net decoder")  # fmt: skip
-    yield Table("architecture", "Decoders", columns, architecture)
-    if any(pack.coverage for pack in packs):
-        parts = [
-            [pack.name, *(cell(100 * pack.coverage.get(part, 0.0), 1, printed("body_parts", pack.name, part))
-                          for part in BODY_PARTS)]
-            for pack in packs
-        ]  # fmt: skip
-        yield Table("body_parts", "Body parts the packs cover (%)", ("pack", *BODY_PARTS), parts)
-
-
-def merging_tables(results: Results, order: str) -> Iterator[Table]:
-    """Table 4 and the run time."""
-    found, names = results.merging(order), results.plan.orders[order]
-    rows = []
-    for rule in RULES:
-        if all((rule, name) in found for name in names):
-            row = [str(rule)]
-            for name in names:
-                row += scores_of(found[rule, name], printed("table4", PAPER_RULES.get(rule, ""), name))
-            rows.append(row)
-    if rows:
-        columns = ("rule", *(f"{name} {metric}" for name in names for metric in METRIC_NAMES))
-        note = (
-            "Body parts are told by the model's regressor, if it has one; nobody told where a tumour is. "
-            "Nested organs share voxels in all rows."
-        )
-        yield Table(
-            "table4_merging", f"Table 4: merge rules, all packs of order {order}", columns, rows, note
-        )
-    if times := results.run_times(order):
-        each = {name: sorted(seconds) for name, seconds in times.items()}
-        ratios = [a / b for a, b in zip(times["ours"], times["first network"], strict=True)]
-        timed = [[name, *(cell(s, 2) for s in seconds)] for name, seconds in each.items()]
-        more = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-        papers = 1 + printed("run_time_more")
-        note = f"Ours per the first network, run in turn: {more} (the paper: {papers:.2f})."
-        columns = ("model", *(f"run {number}" for number in range(1, len(ratios) + 1)))
-        yield Table("run_time", "Seconds for one scan, fastest first", columns, timed, note)
+def encoder_rows(results: Results) -> list[Row]:
+    """Methods of Table 2, each by the view that segments a dataset by its own decoder."""
+    return [row for row in results.plan.rows.values() if row.method.encoder and row.view.packs == "own"]
 
 
 def group_tables(results: Results) -> Iterator[Table]:
@@ -333,8 +179,8 @@ def training_table(results: Results) -> Table:
     """Budgets and time."""
     rows = []
     for order in results.plan.orders:
-        for method in results.methods:
-            if method != OWN_PACK and results.steps(order, method) > 1:
+        for method in results.plan.methods:
+            if results.steps(order, method) > 1:
                 budget = results.plan.training(method)
                 taken = results.training_seconds(order, method)
                 rows.append([order, method, str(budget.iterations), f"{budget.learning_rate:g}",

@@ -8,15 +8,15 @@ from typing import Any
 
 from continual_segment.files.atomic import write_bytes, write_json, write_text
 from continual_segment.lab.benchmark.figures import make_figures
-from continual_segment.lab.benchmark.places import Places
+from continual_segment.lab.benchmark.paths import BenchmarkPaths
 from continual_segment.lab.benchmark.results import Results
 from continual_segment.lab.benchmark.tables import make_tables
 
 
-def write_results(places: Places) -> Path:
+def write_results(paths: BenchmarkPaths) -> Path:
     """Write all there is so far; return the path of results.md."""
-    results, folder = Results(places), places.folder
-    tables = list(make_tables(results))  # first: it refuses results that cannot be compared
+    results, folder = Results(paths), paths.folder
+    tables = list(make_tables(results))  # first: raises on results that cannot be compared
     write_json(folder / "results.json", without_nan(results.as_data()))
     text = ["# Benchmark", "", *introduction(results), ""]
     for table in tables:
