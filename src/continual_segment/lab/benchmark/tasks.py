@@ -168,8 +168,10 @@ class BenchmarkTasks:
         merged = [name for name in learned if name in opened.pack_names]
         packs = [dataset] if all(own.values()) else merged
         segmenter = Segmenter(opened, packs=packs, config=self.plan.config.segment)
-        single, all_packs = segmenter.single_pack_rule(dataset), segmenter.merge_rule()
-        rules = {folder: single if own[folder] else all_packs for folder in scores}
+        rules = {
+            folder: segmenter.single_pack_rule(dataset) if own[folder] else segmenter.merge_rule()
+            for folder in scores
+        }
         score_rules(segmenter, rules, self.tests[dataset], first_step_of(opened))
 
     def extra_tasks(self, order: str) -> Iterator[Task]:
