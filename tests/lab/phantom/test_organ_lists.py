@@ -11,7 +11,7 @@ from continual_segment.lab.phantom.datasets import DATASETS
 from continual_segment.lab.phantom.organ_lists import CHEST, DEMO, ESOPHAGUS, HEADNECK, TOTALSEG
 from continual_segment.organs import known_organs
 
-PAPER = Path(__file__).parents[3] / "shared" / "reference" / "organs.json"
+PAPER = Path(__file__).parents[4] / "shared" / "reference" / "organs.json"
 
 
 def test_there_are_143_organs_and_the_datasets_share_four():
