@@ -9,7 +9,7 @@ import pytest
 from continual_segment.lab.baselines import METHODS
 from continual_segment.training import history
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "spheres.py"
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "spheres.py"
 
 
 @pytest.fixture(scope="module")
