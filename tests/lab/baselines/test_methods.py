@@ -153,9 +153,11 @@ def test_a_method_has_one_main_view_and_rows_of_different_names_and_folders(name
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_method_with_a_row_in_the_table_of_encoders_segments_each_dataset_by_its_own_decoder(name):
+def test_a_method_in_the_tables_of_encoders_segments_each_dataset_by_its_own_decoder(name):
     method = METHODS[name]
     assert bool(method.encoder) <= any(view.packs == "own" for view in method.views)
+    if "encoders" in method.extras:  # that table has both
+        assert {view.packs for view in method.views} == {"all", "own"}
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -25,8 +25,8 @@ Keeps = Literal["one network", "old decoders", "one network per dataset", "one p
 """What is stored after a step: a network that knows all organs; every dataset's decoder on the newest
 encoder; a separate network for each dataset; or one model that grows by a pack per step."""
 Extra = Literal["decoders", "encoders", "merge rules", "run time"]
-"""Tables that a method can add: sizes of its decoders, encoders trained on other datasets, every merge rule
-on its packs, and the run time of its packs against one network."""
+"""Tables that a method can add: sizes of its decoders, encoders trained on other datasets (needs a view of
+all packs and one of the own pack), every merge rule on its packs, and their run time against one network."""
 
 
 @dataclass(frozen=True)
