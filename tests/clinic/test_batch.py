@@ -198,8 +198,8 @@ def test_every_case_of_a_batch_gets_a_line_when_it_is_written(some_scans, tmp_pa
 
 def test_other_body_parts_or_anomaly_heads_are_another_request():
     def request(regressor=None, heads=()):
-        voices = [Namespace(voice=Namespace(name=name, fingerprint=name)) for name in heads]
-        segmenter = Namespace(config=SegmentConfig(), packs=[], heads=voices, organs=[], regressor=None)
+        profiles = [Namespace(profile=Namespace(name=name, fingerprint=name)) for name in heads]
+        segmenter = Namespace(config=SegmentConfig(), packs=[], heads=profiles, organs=[], regressor=None)
         return request_of(segmenter, "encoder", {}, regressor and Namespace(fingerprint=regressor))
 
     requests = [request(), request("one"), request("two"), request("two", ["head"])]

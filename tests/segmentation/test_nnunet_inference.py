@@ -98,7 +98,7 @@ def test_along_a_coarse_axis_logits_are_those_of_the_nearest_slice():
     assert np.array_equal(z.lower, z.upper)
     assert not z.fraction.any()
     assert z.lower.tolist() == [0] * 25 + [1] * 24
-    assert z.own == slice(0, 49)
+    assert z.inside == slice(0, 49)
     assert Axis.between(2, 49).nearest[24] == 1
     assert y.fraction.any()
     assert x.fraction.any()

@@ -146,7 +146,7 @@ def test_an_organ_no_pack_knows_gets_a_sentence(name, model):
 
 def test_packs_are_chosen_by_name_each_once(model):
     segmenter = Segmenter(model, packs=["chest", "chest"], config=QUIET)
-    assert [pack.voice.name for pack in segmenter.packs] == ["chest"]
+    assert [pack.profile.name for pack in segmenter.packs] == ["chest"]
     with pytest.raises(ModelError, match=r"has no pack x, ches\. Did you mean chest\? Its packs: chest, "):
         Segmenter(model, packs=["chest", "x", "ches"])
 
