@@ -111,17 +111,40 @@ class Grid:
 
 
 @dataclass(frozen=True, eq=False)
-class Volume:
-    """A CT scan in Hounsfield units."""
+class VoxelGrid:
+    """Voxels (z, y, x) on a grid; what Volume and LabelMap have in common."""
 
     voxels: np.ndarray
     """(z, y, x)"""
     grid: Grid
-    scanned: np.ndarray | None = None
-    """bool (z, y, x): voxels that were scanned; None: all. The others fill the box of a straightened scan."""
 
     def __post_init__(self) -> None:
-        _check_shape(self.voxels, self.grid)
+        if tuple(self.voxels.shape) != tuple(self.grid.shape):
+            found, expected = tuple(self.voxels.shape), tuple(self.grid.shape)
+            raise ValueError(f"Voxels are {found}, their grid {expected} (z, y, x).")
+
+    def to_array(self) -> np.ndarray:
+        """Voxels indexed (i, j, k) in the orientation of the original scan."""
+        return _in_own_orientation(self.voxels, self.grid)[0]
+
+    def to_nibabel(self) -> SpatialImage:
+        from continual_segment.files.arrays import nibabel_image
+
+        return nibabel_image(*_in_own_orientation(self.voxels, self.grid))
+
+    def to_sitk(self) -> Any:
+        """A SimpleITK image; SimpleITK must be installed."""
+        from continual_segment.files.arrays import sitk_image
+
+        return sitk_image(*_in_own_orientation(self.voxels, self.grid))
+
+
+@dataclass(frozen=True, eq=False)
+class Volume(VoxelGrid):
+    """A CT scan in Hounsfield units."""
+
+    scanned: np.ndarray | None = None
+    """bool (z, y, x): voxels that were scanned; None: all. The others fill the box of a straightened scan."""
 
     @classmethod
     def read(cls, path: str | Path) -> Volume:
@@ -166,17 +189,6 @@ class Volume:
             f"{type(scan).__name__}. Volume.from_array takes an array with its affine."
         )
 
-    def to_array(self) -> np.ndarray:
-        """Voxels indexed (i, j, k) in the orientation of the original scan."""
-        return _in_own_orientation(self.voxels, self.grid)[0]
-
-    def to_nibabel(self) -> SpatialImage:
-        return _nibabel_image(self.voxels, self.grid)
-
-    def to_sitk(self) -> Any:
-        """A SimpleITK image; SimpleITK must be installed."""
-        return _sitk_image(self.voxels, self.grid)
-
     def write(self, path: str | Path) -> None:
         """Write a .nii.gz file, complete or not at all."""
         from continual_segment.files import write_scan
@@ -193,17 +205,11 @@ class Volume:
 
 
 @dataclass(frozen=True, eq=False)
-class LabelMap:
+class LabelMap(VoxelGrid):
     """One organ id per voxel; 0 is background. Parts of an organ are drawn over it."""
 
-    voxels: np.ndarray
-    """(z, y, x)"""
-    grid: Grid
     names: dict[int, str] = field(default_factory=dict)
     """Organ name of every id that may occur."""
-
-    def __post_init__(self) -> None:
-        _check_shape(self.voxels, self.grid)
 
     @cached_property
     def organs(self) -> tuple[str, ...]:
@@ -227,17 +233,6 @@ class LabelMap:
         ]
         return _in_own_orientation(np.isin(self.voxels, labels), self.grid)[0]
 
-    def to_array(self) -> np.ndarray:
-        """Organ ids indexed (i, j, k) in the orientation of the original scan."""
-        return _in_own_orientation(self.voxels, self.grid)[0]
-
-    def to_nibabel(self) -> SpatialImage:
-        return _nibabel_image(self.voxels, self.grid)
-
-    def to_sitk(self) -> Any:
-        """A SimpleITK image; SimpleITK must be installed."""
-        return _sitk_image(self.voxels, self.grid)
-
     def write(self, path: str | Path) -> None:
         """Write a .nii.gz file with the organ names in its header, complete or not at all."""
         from continual_segment.files import write_labels
@@ -254,24 +249,7 @@ def _is_nearest_to_ras(axes: np.ndarray) -> bool:
     return bool((cosines > 0).all() and (cosines.min() > OBLIQUE_ENOUGH or (nearest == range(3)).all()))
 
 
-def _check_shape(voxels: np.ndarray, grid: Grid) -> None:
-    if tuple(voxels.shape) != tuple(grid.shape):
-        raise ValueError(f"Voxels are {tuple(voxels.shape)}, their grid {tuple(grid.shape)} (z, y, x).")
-
-
 def _in_own_orientation(voxels: np.ndarray, grid: Grid) -> tuple[np.ndarray, np.ndarray]:
     from continual_segment.files.grids import from_canonical
 
     return from_canonical(voxels, grid)
-
-
-def _nibabel_image(voxels: np.ndarray, grid: Grid) -> SpatialImage:
-    from continual_segment.files.arrays import nibabel_image
-
-    return nibabel_image(*_in_own_orientation(voxels, grid))
-
-
-def _sitk_image(voxels: np.ndarray, grid: Grid) -> Any:
-    from continual_segment.files.arrays import sitk_image
-
-    return sitk_image(*_in_own_orientation(voxels, grid))
