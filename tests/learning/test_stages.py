@@ -161,7 +161,7 @@ def test_stages_in_no_order_are_refused(stages):
 def test_the_command_takes_stages_and_the_rule_of_choice(
     base_folder, datasets, tmp_path, capsys, no_pictures
 ):
-    options = ["--stages", "train,search,prune", "--select", "params", "--tau", "5", "--prune", "greedy"]
+    options = ["--stages", "train,search,prune", "--minimise", "params", "--tau", "5", "--prune", "greedy"]
     words = [
         "learn",
         datasets["chest"].folder,

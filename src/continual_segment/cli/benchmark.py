@@ -6,7 +6,15 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from continual_segment.cli.options import add_device, add_preset, add_quiet, add_stages, check_device, say
+from continual_segment.cli.options import (
+    add_device,
+    add_old_spelling,
+    add_preset,
+    add_quiet,
+    add_stages,
+    check_device,
+    say,
+)
 from continual_segment.lab.methods import METHODS
 
 if TYPE_CHECKING:
@@ -68,9 +76,10 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         help="updates of a later step: as many as all stages of conseg learn (default), or the paper's",
     )  # fmt: skip
     parser.add_argument(
-        "--updates", type=int, metavar="N",
+        "--iterations", type=int, metavar="N",
         help="updates of every later training, for all methods alike (default: the preset's)",
     )  # fmt: skip
+    add_old_spelling(parser, "--updates", "--iterations", type=int)
     parser.add_argument(
         "--overlap", type=float, metavar="SHARE",
         help="of neighbouring windows in scans that are scored; less is faster (default: the preset's)",
@@ -123,12 +132,12 @@ def chosen(args: argparse.Namespace, config: ExperimentConfig) -> ExperimentConf
     config = replace(config, segment=segment)
     if args.device is not None:
         config = config.on(device=args.device)
-    if args.updates is not None:
-        if args.updates < 1:
-            raise ConfigError(f"--updates is at least 1, not {args.updates}.")
+    if args.iterations is not None:
+        if args.iterations < 1:
+            raise ConfigError(f"--iterations is at least 1, not {args.iterations}.")
         if args.budgets == "paper":
-            raise ConfigError("--budgets paper says how many updates there are: leave --updates out.")
-        config = replace(config, later=with_iterations(config.later, args.updates))
+            raise ConfigError("--budgets paper sets the number of updates: leave --iterations out.")
+        config = replace(config, later=with_iterations(config.later, args.iterations))
     return config
 
 

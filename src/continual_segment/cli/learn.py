@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from continual_segment.cli.options import (
     add_device,
     add_model,
+    add_old_spelling,
     add_preset,
     add_quiet,
     add_stages,
@@ -32,7 +33,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "decoder is then made small: one kernel per block is searched, and blocks become 1x1x1 projections "
         "as long as the validation Dice falls by at most tau points.",
         epilog="Example: conseg learn kidneys_prepared -m mymodel --preset demo; with a small decoder: "
-        "conseg learn kidneys_prepared -m mymodel --preset demo --stages train,search,prune --select cost",
+        "conseg learn kidneys_prepared -m mymodel --preset demo --stages train,search,prune --minimise cost",
     )
     parser.add_argument("dataset", type=Path, metavar="PREPARED", help="what `conseg prepare` wrote")
     add_model(parser)
@@ -70,10 +71,11 @@ def add_small_decoder(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("a small decoder", "What is not given comes from the preset.")
     add_stages(group)
     group.add_argument(
-        "--select", choices=("params", "cost", "time"), dest="select_by",
-        help="of what the pruned decoder shall have least: parameters (the paper's rule), multiply-adds, or "
-        "time on this device",
+        "--minimise", choices=("params", "cost", "time"), dest="select_by",
+        help="quantity to minimise when pruning: parameters (the paper's rule), multiply-adds, or time on "
+        "this device",
     )  # fmt: skip
+    add_old_spelling(group, "--select", "--minimise", dest="select_by", choices=("params", "cost", "time"))
     group.add_argument(
         "--tau", type=float, metavar="POINTS",
         help="Dice points pruning may cost on validation scans; the pack also notes what 1, 3 and 5 give",

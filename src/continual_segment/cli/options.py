@@ -60,8 +60,8 @@ def say(args: argparse.Namespace, text: str) -> None:
 
 def add_old_spelling(parser: argparse._ActionsContainer, old: str, new: str, **options: Any) -> None:
     """Accept the name that an option had earlier, without showing it."""
-    dest = new.removeprefix("--").replace("-", "_")
-    parser.add_argument(old, dest=dest, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **options)
+    options = {"dest": new.removeprefix("--").replace("-", "_")} | options
+    parser.add_argument(old, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **options)
 
 
 def check_device(name: str) -> None:

@@ -128,7 +128,7 @@ def arguments(*words):
 
 
 def test_updates_device_and_overlap_of_the_command_line_hold_for_every_method():
-    options = ("--updates", "7", "--device", "cuda:1", "--overlap", "0.2")
+    options = ("--iterations", "7", "--device", "cuda:1", "--overlap", "0.2")
     config = chosen(arguments(*options), load_preset("laptop"))
     plan = Plan(config, {}, {}, ("mib",))
     assert [plan.training(method).iterations for method in ("ours", "mib", "upper-bound")] == [7, 7, 7]
@@ -141,8 +141,8 @@ def test_updates_device_and_overlap_of_the_command_line_hold_for_every_method():
 @pytest.mark.parametrize(
     ("option", "sentence"),
     [
-        (("--updates", "0"), "--updates is at least 1, not 0"),
-        (("--updates", "9", "--budgets", "paper"), "leave --updates out"),
+        (("--iterations", "0"), "--iterations is at least 1, not 0"),
+        (("--updates", "9", "--budgets", "paper"), "leave --iterations out"),
         (("--overlap", "1.5"), "overlap is a share from 0 to below 1, not 1.5"),
     ],
 )
