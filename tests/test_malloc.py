@@ -6,13 +6,13 @@ import platform
 
 import pytest
 
-from continual_segment import memory
+from continual_segment import malloc
 
 
 def test_it_takes_effect_on_glibc():
     if platform.libc_ver()[0] != "glibc":
         pytest.skip("this system has no glibc, so there is nothing to tell it")
-    assert memory.keep_freed_memory()
+    assert malloc.keep_freed_memory()
 
 
 def test_without_glibc_nothing_happens(monkeypatch):
@@ -20,10 +20,10 @@ def test_without_glibc_nothing_happens(monkeypatch):
         raise OSError
 
     monkeypatch.setattr(ctypes, "CDLL", missing)
-    assert not memory.keep_freed_memory()
-    assert not memory.give_back_freed_memory()
+    assert not malloc.keep_freed_memory()
+    assert not malloc.give_back_freed_memory()
     monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("started again"))
-    memory.start_again_with_malloc_settings()
+    malloc.start_again_with_malloc_settings()
 
 
 def test_freed_tensors_leave_no_gaps(python, tmp_path):
@@ -78,11 +78,11 @@ def test_a_program_starts_again_once_with_its_arguments_and_in_its_own_process(p
 
 def test_whoever_starts_the_program_has_the_last_word(monkeypatch):
     told = "glibc.malloc.tcache_count=3:glibc.malloc.hugetlb=0"
-    assert memory.with_malloc_settings(told) == told
-    assert memory.with_malloc_settings("glibc.malloc.hugetlb=0").endswith("=0:glibc.malloc.tcache_count=0")
+    assert malloc.with_malloc_settings(told) == told
+    assert malloc.with_malloc_settings("glibc.malloc.hugetlb=0").endswith("=0:glibc.malloc.tcache_count=0")
     monkeypatch.setenv("GLIBC_TUNABLES", told)
     monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("started again"))
-    memory.start_again_with_malloc_settings()
+    malloc.start_again_with_malloc_settings()
 
 
 def test_what_was_kept_can_be_given_back(python):

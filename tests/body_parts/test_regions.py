@@ -24,10 +24,10 @@ from continual_segment.volume import Grid, LabelMap
 CALIBRATED = Calibration({"L5": 0.0, "T11": 2.0, "T2": 4.0}, 0.01, lowest=-3.0, highest=7.0)
 
 
-def grid(slices, slice_mm=5.0, bottom_mm=100.0):
+def grid(slices, slice_mm=5.0, bottom_mm=100.0, plane=(10, 10)):
     affine = np.diag([4.0, 4.0, slice_mm, 1.0])
     affine[2, 3] = bottom_mm
-    return Grid((slices, 10, 10), affine)
+    return Grid((slices, *plane), affine)
 
 
 def regions(scores, body=None, slice_mm=5.0, calibration=CALIBRATED):
@@ -138,7 +138,7 @@ def spine(first, last, slice_mm=5.0, bottom_mm=0.0, stretch=1.0, slices=140):
         voxels[max(low - 3, 0) : max(high - 2, 0), 2:6, 2:4] = label
     return LabelMap(
         voxels,
-        grid(slices, slice_mm, bottom_mm + slice_mm / 2),
+        grid(slices, slice_mm, bottom_mm + slice_mm / 2, voxels.shape[1:]),
         {i: f"vertebrae_{n}" for i, n in enumerate(names, 1)},
     )
 
@@ -181,7 +181,7 @@ def test_one_vertebra_at_a_wrong_place_does_not_fold_the_ruler():
 
 
 def test_labels_without_a_vertebra_use_what_else_tells_the_height():
-    voxels = np.zeros((100, 5, 5), np.uint8)
+    voxels = np.zeros((100, 10, 10), np.uint8)
     voxels[10:40] = 1
     labels = LabelMap(voxels, grid(100), {1: "hip_left"})
     found = regions_from_labels(labels)

@@ -14,8 +14,8 @@ from continual_segment.volume import Grid, Volume
 
 @pytest.fixture(scope="module")
 def honest():
-    grid = Grid(AXIAL.shape, LPS @ AXIAL.affine)
-    return Source(Volume(AXIAL.voxels, grid), grid)
+    scan = Volume.from_array(AXIAL.voxels.transpose(2, 1, 0), LPS @ AXIAL.affine)
+    return Source(scan, scan.grid)
 
 
 def changed(source, voxels=None, spacing_mm=None, modality=""):

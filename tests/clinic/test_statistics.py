@@ -64,7 +64,7 @@ def test_the_picture_shows_the_first_organ_on_every_ray_head_up_and_right_on_the
 
 
 def test_nothing_found_and_many_organs_are_drawn_too():
-    scan = Volume(AXIAL.voxels, Grid(AXIAL.shape, LPS @ AXIAL.affine))
+    scan = Volume.from_array(AXIAL.voxels.transpose(2, 1, 0), LPS @ AXIAL.affine)
     empty = LabelMap(np.zeros(AXIAL.shape, np.uint16), scan.grid, {AORTA: "aorta"})
     assert preview(scan, empty).startswith(b"\x89PNG")
 

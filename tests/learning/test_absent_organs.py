@@ -14,7 +14,7 @@ from continual_segment.data.raw import RawDataset
 from continual_segment.errors import DatasetError
 from continual_segment.files import read_labels, read_scan, write_labels
 from continual_segment.lab.baselines import METHODS, StepSettings, learn_step
-from continual_segment.learning import learn
+from continual_segment.learning import learn_dataset
 from continual_segment.learning.anomaly import learn_anomaly
 from continual_segment.model import Model, verify
 from continual_segment.segmentation import SegmentConfig, Segmenter
@@ -60,7 +60,7 @@ def test_it_is_left_out_of_the_pack_with_a_notice(without, absent, base_folder, 
     dataset = without([ABSENT])
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        pack = learn(dataset, base_folder, config, "chest")
+        pack = learn_dataset(dataset, base_folder, config, "chest")
     assert absent.name in caplog.text
     assert pack.organs == tuple(organ for organ in dataset.organs if organ != absent)
     assert pack.card["left_out"] == [absent.name]
@@ -103,7 +103,7 @@ def test_a_dataset_without_any_organ_is_refused_before_training(
     dataset = without(range(1, 100))
     for folder in (base_folder, tmp_path / "new"):
         with pytest.raises(DatasetError, match=f"{dataset.folder}.*{datasets['chest'].organs[0].name}"):
-            learn(dataset, folder, config, "chest")
+            learn_dataset(dataset, folder, config, "chest")
         assert not folder.with_name(f"{folder.name}.runs").exists()
     with pytest.raises(DatasetError, match=str(dataset.folder)):
         learn_anomaly(dataset, base_folder, config, "chest")
@@ -118,10 +118,10 @@ def test_a_stopped_step_resumes_to_the_same_bytes(without, absent, config, tmp_p
     with monkeypatch.context() as stopped:
         stopped.setattr(Model, "create", full)
         with pytest.raises(OSError, match="disk is full"):
-            learn(dataset, tmp_path / "one" / "model", config, "chest")
+            learn_dataset(dataset, tmp_path / "one" / "model", config, "chest")
     for name in ("one", "two"):
         again = PreparedDataset.open(dataset.folder)
-        assert absent not in learn(again, tmp_path / name / "model", config, "chest").organs
+        assert absent not in learn_dataset(again, tmp_path / name / "model", config, "chest").organs
     assert contents(tmp_path / "one" / "model") == contents(tmp_path / "two" / "model")
 
 

@@ -69,6 +69,7 @@ def learn_dataset(
     left out of the pack. Run again to resume an interrupted run.
     """
     step = begin_step(dataset, folder, config, name or dataset.name)
+    dataset = step.source.dataset  # without organs that no training case shows
     covered = measure_coverage(dataset, step.regressor)
     about = {"licence": licence, "anomalies": tuple(anomalies), "coverage": covered.coverage}
     torch.manual_seed(step.settings.seed)

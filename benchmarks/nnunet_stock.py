@@ -1,0 +1,175 @@
+"""Stock nnU-Net v2 at small size: plan, shrink the plans, train, predict. Steps are done once and resumed.
+
+In:  a work folder and raw datasets in nnU-Net's layout
+Out: model folders as stock nnU-Net writes them
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nnunet_venv import nnunet_python
+
+from continual_segment.data.splits import split_cases
+
+TRAINERS = Path(__file__).parent / "nnunet_trainers"
+CONFIGURATION = "3d_fullres"
+
+
+@dataclass(frozen=True)
+class SmallPlans:
+    """What is changed in nnU-Net's own plans, so that a CPU can train them."""
+
+    name: str
+    patch: tuple[int, int, int]
+    features: tuple[int, ...]
+    batch: int = 2
+    planner: str = "ExperimentPlanner"
+    spacing: tuple[float, float, float] | None = None
+    """(z, y, x) in place of the planned one, which is the dataset's median."""
+    transpose_forward: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True)
+class StockNnunet:
+    """nnU-Net's three folders below one work folder, and its commands."""
+
+    folder: Path
+    threads: int = 1
+
+    def run(self, command: str, *arguments: object, **environment: str) -> None:
+        python = nnunet_python(self.folder / "venv")
+        subprocess.run(
+            [str(python.parent / command), *map(str, arguments)],
+            check=True,
+            env=os.environ
+            | {
+                "nnUNet_raw": str(self.folder / "raw"),
+                "nnUNet_preprocessed": str(self.folder / "preprocessed"),
+                "nnUNet_results": str(self.folder / "results"),
+                "nnUNet_extTrainer": str(TRAINERS),
+                "nnUNet_n_proc_DA": "1",
+                "nnUNet_def_n_proc": "1",
+                "nnUNet_compile": "false",
+                "OMP_NUM_THREADS": str(self.threads),
+            }
+            | environment,
+        )
+
+    def add_dataset(self, raw: Path) -> None:
+        """Link the training and validation cases of a dataset; test cases stay out of nnU-Net's sight."""
+        target = self.folder / "raw" / raw.name
+        if (target / "dataset.json").exists():
+            return
+        splits = split_cases(path.name.removesuffix("_0000.nii.gz") for path in (raw / "imagesTr").iterdir())
+        used = [case for case, split in splits.items() if split != "test"]
+        for part, ending in (("imagesTr", "_0000.nii.gz"), ("labelsTr", ".nii.gz")):
+            (target / part).mkdir(parents=True, exist_ok=True)
+            for case in used:
+                link(target / part / f"{case}{ending}", raw / part / f"{case}{ending}")
+        description = json.loads((raw / "dataset.json").read_text()) | {"numTraining": len(used)}
+        fold = {split: [case for case in used if splits[case] == kind] for split, kind in FOLD_PARTS}
+        preprocessed = self.folder / "preprocessed" / raw.name
+        preprocessed.mkdir(parents=True, exist_ok=True)
+        write_json(preprocessed / "splits_final.json", [fold])
+        write_json(target / "dataset.json", description)
+
+    def plan(self, dataset: str, plans: SmallPlans, from_dataset: str | None = None) -> None:
+        """nnU-Net's plans with small sizes, and the dataset preprocessed by them.
+
+        Plans of another dataset are taken over as they are, as fine-tuning needs it.
+        """
+        number, path = number_of(dataset), self.plans_path(dataset, plans)
+        if not (path.parent / "dataset_fingerprint.json").exists():
+            self.run("nnUNetv2_extract_fingerprint", "-d", number, "-np", 1)
+        if not path.exists():
+            if from_dataset:
+                source = json.loads(self.plans_path(from_dataset, plans).read_text())
+                write_json(path, source | {"dataset_name": dataset})
+            else:
+                options = ["-overwrite_target_spacing", *plans.spacing] if plans.spacing else []
+                name = ["-overwrite_plans_name", plans.name]
+                self.run("nnUNetv2_plan_experiment", "-d", number, "-pl", plans.planner, *name, *options)
+                write_json(path, shrunk(json.loads(path.read_text()), plans))
+        # beside the folder of cases: nnU-Net takes every file in it for one
+        done = path.parent / f"{plans.name}_{CONFIGURATION}.done"
+        if not done.exists():
+            options = ["-plans_name", plans.name, "-c", CONFIGURATION, "-np", 1]
+            self.run("nnUNetv2_preprocess", "-d", number, *options)
+            done.touch()
+
+    def train(
+        self, dataset: str, plans: SmallPlans, trainer: str, epochs: int, pretrained: Path | None = None
+    ) -> Path:
+        """The trained model's folder; a stopped training is resumed."""
+        model = self.model_folder(dataset, plans, trainer)
+        if not (model / "fold_0" / "checkpoint_final.pth").exists():
+            begun = (model / "fold_0" / "checkpoint_latest.pth").exists()
+            options: list[object] = ["--c"] if begun else []
+            if pretrained and not begun:
+                options += ["-pretrained_weights", pretrained]
+            self.run(
+                *("nnUNetv2_train", number_of(dataset), CONFIGURATION, 0, "-tr", trainer, "-p", plans.name),
+                *("-device", "cpu", *options),
+                CONSEG_EPOCHS=str(epochs),
+            )
+        return model
+
+    def predict(self, model: Path, scans: Path, out: Path, *options: object) -> None:
+        self.run(
+            *("nnUNetv2_predict_from_modelfolder", "-i", scans, "-o", out, "-m", model, "-f", 0),
+            *("-device", "cpu", "-npp", 1, "-nps", 1, *options),
+        )
+
+    def plans_path(self, dataset: str, plans: SmallPlans) -> Path:
+        return self.folder / "preprocessed" / dataset / f"{plans.name}.json"
+
+    def model_folder(self, dataset: str, plans: SmallPlans, trainer: str) -> Path:
+        return self.folder / "results" / dataset / f"{trainer}__{plans.name}__{CONFIGURATION}"
+
+
+FOLD_PARTS = (("train", "train"), ("val", "validation"))
+
+
+def shrunk(plans: dict[str, Any], wanted: SmallPlans) -> dict[str, Any]:
+    """The plans with a smaller patch and fewer features; stages beyond the features are left out."""
+    configuration = plans["configurations"][CONFIGURATION]
+    configuration |= {"patch_size": list(wanted.patch), "batch_size": wanted.batch}
+    configuration["data_identifier"] = f"{wanted.name}_{CONFIGURATION}"
+    arguments = configuration["architecture"]["arch_kwargs"]
+    stages = len(wanted.features)
+    assert arguments["n_stages"] >= stages, f"{wanted.name}: nnU-Net planned {arguments['n_stages']} stages"
+    arguments |= {"n_stages": stages, "features_per_stage": list(wanted.features)}
+    for name, value in arguments.items():
+        if isinstance(value, list):
+            arguments[name] = value[: stages - 1 if name == "n_conv_per_stage_decoder" else stages]
+    if wanted.transpose_forward:
+        forward = list(wanted.transpose_forward)
+        plans |= {"transpose_forward": forward, "transpose_backward": [forward.index(i) for i in range(3)]}
+    plans["configurations"] = {CONFIGURATION: configuration}
+    return plans
+
+
+def number_of(dataset: str) -> int:
+    return int(dataset.removeprefix("Dataset")[:3])
+
+
+def link(path: Path, target: Path) -> None:
+    if not path.exists():
+        path.symlink_to(target.resolve())
+
+
+def write_json(path: Path, data: Any) -> None:
+    path.write_text(json.dumps(data, indent=1))
+
+
+def test_cases(raw: Path) -> Iterable[str]:
+    """Names of the cases that no network is trained on."""
+    splits = split_cases(path.name.removesuffix("_0000.nii.gz") for path in (raw / "imagesTr").iterdir())
+    return sorted(case for case, split in splits.items() if split == "test")

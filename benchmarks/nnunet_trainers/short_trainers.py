@@ -1,0 +1,29 @@
+"""nnU-Net's own trainer with short epochs, so that two CPU cores see the end; found by `nnUNet_extTrainer`.
+
+Only lengths differ: 40 epochs of 50 updates (or what CONSEG_EPOCHS says), a checkpoint after every one.
+"""
+
+import os
+
+from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+
+
+class nnUNetTrainerShort(nnUNetTrainer):
+    # nnU-Net reads the names of these parameters, so they are spelled out
+    def __init__(self, plans, configuration, fold, dataset_json, device):
+        super().__init__(plans, configuration, fold, dataset_json, device)
+        self.num_epochs = int(os.environ.get("CONSEG_EPOCHS", "40"))
+        self.num_iterations_per_epoch = 50
+        self.num_val_iterations_per_epoch = 2
+        self.save_every = 1
+
+
+class nnUNetTrainerShortNoMirroring(nnUNetTrainerShort):
+    """Left and right stay what they are, as in TotalSegmentator's trainers."""
+
+    def configure_rotation_dummyDA_mirroring_and_inital_patch_size(self):
+        rotation, dummy_2d, patch_size, _ = (
+            super().configure_rotation_dummyDA_mirroring_and_inital_patch_size()
+        )
+        self.inference_allowed_mirroring_axes = None
+        return rotation, dummy_2d, patch_size, None
