@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -37,6 +38,8 @@ def nnunet_python(folder: Path) -> Path:
     pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     subprocess.run([*pip, f"torch=={torch.__version__.split('+')[0]}", *NEEDED], check=True)
     subprocess.run([*pip, "--no-deps", *BARE], check=True)
+    for primus in folder.glob("lib/python*/site-packages/nnunetv2/training/nnUNetTrainer/primus"):
+        shutil.rmtree(primus)  # nnU-Net imports all trainers to find one, and these import torchvision
     (folder / "ready").touch()
     return python
 
