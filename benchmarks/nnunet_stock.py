@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -167,9 +166,3 @@ def link(path: Path, target: Path) -> None:
 
 def write_json(path: Path, data: Any) -> None:
     path.write_text(json.dumps(data, indent=1))
-
-
-def test_cases(raw: Path) -> Iterable[str]:
-    """Names of the cases that no network is trained on."""
-    splits = split_cases(path.name.removesuffix("_0000.nii.gz") for path in (raw / "imagesTr").iterdir())
-    return sorted(case for case, split in splits.items() if split == "test")

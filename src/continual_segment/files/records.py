@@ -28,14 +28,15 @@ INVALID_CHOICE = re.compile(r"^Invalid enum value .* at `\$(?P<path>[^`]+)`$", r
 FIELD = re.compile(r"\.(\w+)(\[.*?\])?")
 
 
-def read_json(path: Path, kind: type[Record], error: ErrorType, advice: str) -> Record:
-    """The record in a JSON file; `advice` ends the error message with what to do."""
-    return _read(path, json.loads, "JSON", kind, error, advice)
-
-
 def read_toml(path: Path, kind: type[Record], error: ErrorType, advice: str) -> Record:
-    """The record in a TOML file."""
-    return _read(path, tomllib.loads, "TOML", kind, error, advice)
+    """The record in a TOML file; `advice` ends the error message with what to do."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as problem:
+        raise error(f"{path}: not a text file ({problem.reason}). {advice}") from problem
+    return as_record(
+        _parse(text, tomllib.loads, "TOML", str(path), error, advice), kind, str(path), error, advice
+    )
 
 
 def parse_json(text: str, kind: type[Record], where: str, error: ErrorType, advice: str) -> Record:
@@ -61,16 +62,6 @@ def _choices(kind: Any, problem: str) -> str:
     if found is None or get_origin(kind) is not Literal:
         return ""
     return f", which is one of {', '.join(map(str, get_args(kind)))}"
-
-
-def _read(
-    path: Path, parse: Callable[[str], Any], form: str, kind: type[Record], error: ErrorType, advice: str
-) -> Record:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as problem:
-        raise error(f"{path}: not a text file ({problem.reason}). {advice}") from problem
-    return as_record(_parse(text, parse, form, str(path), error, advice), kind, str(path), error, advice)
 
 
 def _parse(
