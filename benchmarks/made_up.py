@@ -55,7 +55,7 @@ def make_model(
     """A model folder; `plans` of its packs, or one for all, as `kernels` takes them."""
     import torch
 
-    from continual_segment.data.prepared import PrepareConfig
+    from continual_segment.data.prepare_config import PrepareConfig
     from continual_segment.model import Model, OrganPack
     from continual_segment.model.model import encoder_fingerprint
     from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder, NetworkConfig

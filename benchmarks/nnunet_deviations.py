@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from continual_segment.phantom.write import write_phantom
 from nnunet_parity_cases import CT, plans_of
 from nnunet_small_network import WINDOW, SmallNetwork, trained_network
 from nnunet_venv import nnunet_python, run
@@ -30,6 +29,7 @@ from continual_segment.data.nnunet_preparation import coarse_axis, nonzero_box, 
 from continual_segment.data.nnunet_resample import resample_like_nnunet
 from continual_segment.data.resample import resample_labels, resample_scan
 from continual_segment.files import read_labels, read_scan, write_scan
+from continual_segment.lab.phantom.write import write_phantom
 from continual_segment.segmentation.nnunet_inference import (
     logit_axes,
     nnunet_window_starts,

@@ -18,7 +18,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from continual_segment.data.prepared import PrepareConfig
+from continual_segment.data.prepare_config import PrepareConfig
 from continual_segment.errors import ConfigError
 from continual_segment.files.records import as_record, read_toml
 from continual_segment.learning import LearnConfig

@@ -27,7 +27,8 @@ import torch
 from filelock import FileLock, Timeout
 from scipy import ndimage
 
-from continual_segment.data.prepared import PrepareConfig, PreparedDataset, case_folder
+from continual_segment.data.prepare_config import PrepareConfig
+from continual_segment.data.prepared import PreparedDataset, case_folder
 from continual_segment.data.raw import RawCase, RawDataset
 from continual_segment.data.resample import resample_labels, resample_scan
 from continual_segment.data.splits import split_cases

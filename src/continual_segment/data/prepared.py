@@ -14,12 +14,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from continual_segment.data.intensity import Intensity
+from continual_segment.data.prepare_config import FORMATS, PrepareConfig
 from continual_segment.data.prepared_case import PREPARE, PreparedCase, damage_named, read_json
 from continual_segment.data.splits import SPLITS, Split
 from continual_segment.errors import DatasetError
@@ -29,56 +29,6 @@ from continual_segment.names import check_file_name
 from continual_segment.organs import Organ, check_organs, check_table
 
 log = logging.getLogger(__name__)
-
-FORMATS = (2, 3)
-"""Of prepared datasets that can be read; 3 has another intensity than a window, which 2 cannot express."""
-
-
-@dataclass(frozen=True)
-class PrepareConfig:
-    """What every scan is brought to before a network sees it."""
-
-    spacing_mm: tuple[float, float, float]
-    """Voxel size (z, y, x)."""
-    intensity: Intensity = field(default_factory=Intensity)
-    """How Hounsfield units become network input."""
-    window_hu: tuple[float, float] | None = None
-    """Short for Intensity.window(least, greatest), and wins over another window; once constructed, None."""
-
-    def __post_init__(self) -> None:
-        spacing = tuple(map(float, self.spacing_mm))
-        if len(spacing) != 3 or not all(0 < size < 100 for size in spacing):
-            raise ValueError(
-                f"spacing_mm is three voxel sizes (z, y, x) in millimetres, not {self.spacing_mm}."
-            )
-        object.__setattr__(self, "spacing_mm", spacing)
-        if self.window_hu is not None:
-            object.__setattr__(self, "intensity", self._window_intensity(self.window_hu))
-            object.__setattr__(self, "window_hu", None)
-
-    def _window_intensity(self, window_hu: tuple[float, float]) -> Intensity:
-        if self.intensity.kind != "window":
-            raise ValueError(f"window_hu is given beside an intensity of kind {self.intensity.kind}.")
-        return replace(self.intensity, clip_hu=window_hu)
-
-    @property
-    def is_window(self) -> bool:
-        """Whether the form of version 0.1, spacing and window, expresses this config."""
-        return self.intensity == Intensity("window", self.intensity.clip_hu)
-
-    def described(self) -> dict[str, Any]:
-        """The config as dataset.json, model.json and fingerprints have it.
-
-        What version 0.1 could express keeps its form, and so every model its fingerprint.
-        """
-        if self.is_window:
-            return {"spacing_mm": self.spacing_mm, "window_hu": self.intensity.clip_hu}
-        return {"spacing_mm": self.spacing_mm, "intensity": self.intensity.described()}
-
-    @property
-    def format(self) -> int:
-        """Of a dataset that is prepared with this config."""
-        return FORMATS[0] if self.is_window else FORMATS[1]
 
 
 class PreparedDataset:

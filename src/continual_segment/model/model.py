@@ -28,7 +28,7 @@ from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
-from continual_segment.data.prepared import PrepareConfig
+from continual_segment.data.prepare_config import PrepareConfig
 from continual_segment.errors import ModelError
 from continual_segment.files.atomic import atomic_path, write_json
 from continual_segment.files.records import as_record
