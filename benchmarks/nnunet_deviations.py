@@ -31,12 +31,11 @@ from continual_segment.data.resample import resample_labels, resample_scan
 from continual_segment.files import read_labels, read_scan, write_scan
 from continual_segment.lab.phantom.write import write_phantom
 from continual_segment.segmentation.nnunet_inference import (
-    logit_axes,
     nnunet_window_starts,
     nnunet_window_weights,
 )
 from continual_segment.segmentation.padded_scan import body_box
-from continual_segment.segmentation.sampling import Axis
+from continual_segment.segmentation.sampling import Axis, Sampling
 from continual_segment.segmentation.window_accumulator import STORED_AS
 from continual_segment.segmentation.windows import gaussian_weights
 from continual_segment.volume import Grid, LabelMap, Volume
@@ -155,7 +154,7 @@ class Labelling:
         parts = [slice(0, length) for length in padded.shape]
         if not self.steps.whole_scan:
             hu = padded[inner[0]] * CT["std"] + CT["mean"]
-            parts[1:] = body_box(Volume(hu, Grid(hu.shape, np.eye(4))), WINDOW)
+            parts[1:] = body_box(hu, WINDOW)
         return [
             [part.start + start for start in nnunet_window_starts(part.stop - part.start, side)]
             for part, side in zip(parts, WINDOW, strict=True)
@@ -163,7 +162,8 @@ class Labelling:
 
     def _on_crop(self, logits: Tensor, shape: tuple[int, ...]) -> np.ndarray:
         coarse = coarse_axis(SPACING_MM, self.spacing_mm) if self.steps.coarse_nearest else None
-        depth, *plane = logit_axes(logits.shape[1:], shape, coarse)
+        sampling = Sampling(logits.shape[1:], shape, shape, coarse=coarse)
+        depth, plane = sampling.depth, sampling.across(0)
         labels = np.empty(shape, np.uint8)
         for z in range(len(labels)):
             one = Axis(depth.lower[[z]], depth.upper[[z]], depth.fraction[[z]], slice(0, 1))

@@ -28,12 +28,11 @@ from continual_segment.data.nnunet_preparation import coarse_axis, nonzero_box, 
 from continual_segment.data.nnunet_resample import resample_like_nnunet
 from continual_segment.files import read_scan
 from continual_segment.segmentation.nnunet_inference import (
-    logit_axes,
     nnunet_window_starts,
     nnunet_window_weights,
 )
 from continual_segment.segmentation.padded_scan import PaddedScan
-from continual_segment.volume import Grid, Volume
+from continual_segment.segmentation.sampling import Sampling
 
 Arrays = dict[str, Any]
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -61,7 +60,9 @@ def resample(voxels: np.ndarray, shape: list[int], spacing: list[float], new_spa
 
 def logits(voxels: np.ndarray, shape: list[int], spacing: list[float], new_spacing: list[float]) -> Arrays:
     """By the weights with which the segmenter interpolates where labels disagree."""
-    for number, axis in enumerate(logit_axes(voxels.shape[1:], shape, coarse_axis(spacing, new_spacing)), 1):
+    z, y, x = shape
+    sampling = Sampling(voxels.shape[1:], (z, y, x), (z, y, x), coarse=coarse_axis(spacing, new_spacing))
+    for number, axis in enumerate((sampling.depth, *sampling.across(0)), 1):
         part = axis.fraction.reshape([-1 if number == other else 1 for other in range(4)])
         lower, upper = voxels.take(axis.lower, axis=number), voxels.take(axis.upper, axis=number)
         voxels = lower * (1 - part) + upper * part
@@ -70,8 +71,7 @@ def logits(voxels: np.ndarray, shape: list[int], spacing: list[float], new_spaci
 
 def pad(voxels: np.ndarray, window: Any) -> Arrays:
     """Where the segmenter places a scan that is smaller than a window; its value for air is -1, not 0."""
-    z, y, x = voxels.shape
-    padded = PaddedScan(Volume(voxels, Grid((z, y, x), np.eye(4))), window)
+    padded = PaddedScan(voxels, window)
     array = np.zeros(padded.shape, np.float32)
     array[padded.inside] = voxels
     return {"voxels": array, "inner": ends(padded.inside)}

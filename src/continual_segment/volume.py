@@ -39,6 +39,15 @@ class SitkImage(Protocol):
     def GetDirection(self) -> tuple[float, ...]: ...
 
 
+class SliceSource(Protocol):
+    """An array of three axes, or anything that returns slices along its first axis."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __getitem__(self, part: slice, /) -> np.ndarray: ...
+
+
 @dataclass(frozen=True, eq=False)
 class Grid:
     """Where voxels lie in the patient."""
@@ -196,12 +205,26 @@ class Volume(VoxelGrid):
         write_scan(path, self)
 
     def slices(self, part: slice) -> np.ndarray:
-        """Some slices, for whoever does not need all at a time; those of packed scans are unpacked."""
+        """Some slices; those of packed scans are unpacked."""
         return self.voxels[part]
 
     def scanned_slices(self, part: slice) -> np.ndarray | None:
         """Which voxels of some slices were scanned; None: all."""
         return None if self.scanned is None else self.scanned[part]
+
+
+@dataclass(frozen=True)
+class VolumeSlices:
+    """The slices of a scan as a SliceSource."""
+
+    volume: Volume
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.volume.grid.shape
+
+    def __getitem__(self, part: slice, /) -> np.ndarray:
+        return self.volume.slices(part)
 
 
 @dataclass(frozen=True, eq=False)

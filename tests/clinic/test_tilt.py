@@ -120,7 +120,8 @@ def test_a_sheared_file_is_labelled_on_its_own_grid(results):
 def labels_by_threshold(scan, grid):
     """Bright voxels, by the way that labels take from the prepared scan to a grid."""
     pack = PackDecoder.__new__(PackDecoder)
-    pack.organ_ids, pack.profile, pack.accumulates_features = torch.tensor([0, 1]), PackProfile(), False
+    pack.organ_ids, pack.profile = torch.tensor([0, 1]), PackProfile()
+    pack.accumulates_features = pack.regions = False
     bright = torch.from_numpy(scan.voxels.astype(np.float32)) - LEVEL
     output = AccumulatedSlab(torch.stack([-bright, bright]), None)
     slab = Slab(slice(0, len(bright)), [pack], [output], ScanContext())

@@ -14,7 +14,7 @@ from continual_segment.errors import DatasetError
 from continual_segment.files.records import as_record
 from continual_segment.packed import PackedVolume
 from continual_segment.segmentation.padded_scan import PaddedScan
-from continual_segment.volume import Grid, Volume
+from continual_segment.volume import Grid, Volume, VolumeSlices
 
 HU = np.array([-3000, -1024, 0, 512, 1024, 3000], np.int16)
 PERCENTILES = Intensity("ct-percentiles", (-991.5, 387.25), mean=-100.5, std=310.25)
@@ -49,20 +49,20 @@ def test_percentiles_are_nnunets_ct_normalisation():
 
 
 def test_a_z_score_has_mean_0_and_deviation_1_in_every_scan(scan):
-    found = Intensity("z-score").fitted(scan).normalise(scan.voxels)
+    found = Intensity("z-score").fitted(scan.voxels).normalise(scan.voxels)
     assert found.dtype == np.float32
     assert (found.mean(), found.std()) == pytest.approx((0, 1), abs=1e-6)
 
 
 def test_within_a_mask_a_z_score_counts_and_changes_the_voxels_of_the_mask_alone(scan):
-    found = Intensity("z-score", mask_above_hu=0.0).fitted(scan).normalise(scan.voxels)
+    found = Intensity("z-score", mask_above_hu=0.0).fitted(scan.voxels).normalise(scan.voxels)
     inside = scan.voxels > 0
     assert (found[inside].mean(), found[inside].std()) == pytest.approx((0, 1), abs=1e-6)
     assert not found[~inside].any()
 
 
 def test_rescaled_scans_reach_from_0_to_1(scan):
-    found = Intensity("rescale-01").fitted(scan).normalise(scan.voxels)
+    found = Intensity("rescale-01").fitted(scan.voxels).normalise(scan.voxels)
     assert (found.min(), found.max()) == (0, 1)
 
 
@@ -71,12 +71,12 @@ def test_rescaled_scans_reach_from_0_to_1(scan):
 def test_a_scan_of_one_value_or_an_empty_mask_becomes_zeros(kind, mask):
     flat = Volume(np.full((3, 4, 5), 40, np.int16), Grid((3, 4, 5), np.eye(4)))
     intensity = Intensity(kind, mask_above_hu=mask if kind == "z-score" else None)
-    assert not intensity.fitted(flat).normalise(flat.voxels).any()
+    assert not intensity.fitted(flat.voxels).normalise(flat.voxels).any()
 
 
 @pytest.mark.parametrize("intensity", KINDS)
 def test_statistics_do_not_depend_on_how_the_scan_is_held(intensity, scan):
-    assert intensity.fitted(scan) == intensity.fitted(PackedVolume.of(scan))
+    assert intensity.fitted(scan.voxels) == intensity.fitted(VolumeSlices(PackedVolume.compress(scan)))
 
 
 @pytest.mark.parametrize("intensity", KINDS)
@@ -98,7 +98,7 @@ def test_a_window_is_stored_as_version_0_1_did():
 def test_around_the_scan_there_is_air_or_zero(padding, value, scan):
     fitted = replace(PERCENTILES, padding=padding).fitted()
     assert fitted.padding_value == pytest.approx(value)
-    padded = PaddedScan(scan, (24, 8, 8), fitted)[slice(0, 24)]
+    padded = PaddedScan(scan.voxels, (24, 8, 8), fitted)[slice(0, 24)]
     assert padded.shape == (24, 8, 8)
     assert np.all(padded[0] == np.float32(fitted.padding_value))
 
@@ -113,7 +113,7 @@ def test_augmented_values_stay_within_the_limits_of_the_intensity():
     assert np.array_equal(clipped, np.clip(free, *limits))
     assert free.max() > limits[1]
     assert Intensity().fitted().limits == (-1, 1)
-    assert Intensity("z-score").fitted(Volume(image, Grid(image.shape, np.eye(4)))).limits is None
+    assert Intensity("z-score").fitted(image).limits is None
 
 
 @pytest.mark.parametrize("intensity", KINDS)
@@ -125,7 +125,7 @@ def test_training_and_segmentation_read_the_same_numbers(intensity, raw, tmp_pat
     case = dataset.case(tiny.cases[0])
     volume, _ = raw.read(raw.cases[0])
     resampled = on_spacing(volume, config)
-    rows = PaddedScan(resampled, (1, 1, 1), intensity.fitted(resampled))
+    rows = PaddedScan(resampled.voxels, (1, 1, 1), intensity.fitted(resampled.voxels))
     assert np.array_equal(case.intensity.normalise(case.scan[:]), rows[slice(0, case.shape[0])])
 
 

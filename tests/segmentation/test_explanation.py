@@ -110,7 +110,7 @@ def test_every_labelled_voxel_has_a_pack_also_on_a_finer_grid():
     found = merged(np.array([[[5, 6]]]), [0, 1], [1.0, 1.0], [False, False])
     fine = LabelMap(np.array([[[5, 5, 5, 6, 0]]], np.uint16), Grid((1, 1, 5), np.eye(4)), {5: "a", 6: "b"})
     sampling = Sampling((1, 1, 2), (1, 1, 5), (1, 1, 5))
-    assert packs_on_grid(found, fine, sampling).voxels.ravel().tolist() == [1, 1, 1, 2, 0]
+    assert packs_on_grid(found, fine, sampling.nearest).voxels.ravel().tolist() == [1, 1, 1, 2, 0]
 
 
 def test_sums_of_several_slabs_add_up_and_nothing_is_beside_the_box():

@@ -169,12 +169,18 @@ def test_body_part_and_disease_are_those_of_the_nearest_prepared_voxel():
 
     anomaly = torch.arange(4.0)[:, None, None].expand(4, 6, 6) / 4
     in_slabs(
-        packs, values, [None, None], (8, 12, 12), [4], merge, context=ScanContext(torch.arange(4), anomaly)
+        packs,
+        values,
+        [None, None],
+        (8, 12, 12),
+        [4],
+        merge,
+        context=ScanContext(torch.arange(4)[:, None, None], anomaly),
     )
     of_pixels = [context for context in seen if context.anomaly.shape[1:] == (1, 1)]
     assert of_pixels
     for context in of_pixels:
-        np.testing.assert_array_equal(context.body_part / 4, context.anomaly[:, 0, 0])
+        np.testing.assert_array_equal(context.body_part / 4, context.anomaly)
 
 
 @given(old=st.integers(1, 40), new=st.integers(1, 40))

@@ -5,12 +5,8 @@ import pytest
 import torch
 from scipy import ndimage
 
-from continual_segment.segmentation.nnunet_inference import (
-    logit_axes,
-    nnunet_window_starts,
-    nnunet_window_weights,
-)
-from continual_segment.segmentation.sampling import Axis
+from continual_segment.segmentation.nnunet_inference import nnunet_window_starts, nnunet_window_weights
+from continual_segment.segmentation.sampling import Axis, Sampling
 from continual_segment.segmentation.window_accumulator import WindowAccumulator
 from continual_segment.segmentation.windows import gaussian_weights, window_starts
 
@@ -94,7 +90,8 @@ def test_logits_between_voxels_have_the_weights_of_nnunet(old):
 
 def test_along_a_coarse_axis_logits_are_those_of_the_nearest_slice():
     """Of 2 slices the middle one of 49 is the lower: with rounded fractions it would be the upper."""
-    z, y, x = logit_axes((2, 10, 11), (49, 14, 15), coarse=0)
+    sampling = Sampling((2, 10, 11), (49, 14, 15), (49, 14, 15), coarse=0)
+    z, (y, x) = sampling.depth, sampling.across(0)
     assert np.array_equal(z.lower, z.upper)
     assert not z.fraction.any()
     assert z.lower.tolist() == [0] * 25 + [1] * 24

@@ -407,6 +407,6 @@ def test_a_context_is_at_the_same_place_on_the_prepared_grid():
     anomaly[6:, 6:, 8:] = 1
     found = ScanContext.of(np.arange(10), anomaly).on_grid(own, prepared)
     assert found.anomaly.shape == prepared.shape == (5, 4, 4)
-    assert found.body_part.tolist() == [1, 3, 5, 7, 9]
+    assert found.body_part.flatten().tolist() == [1, 3, 5, 7, 9]
     assert found.anomaly[4, 3, 3] == pytest.approx(1, abs=0.05)
     assert found.anomaly[0].max() == pytest.approx(0, abs=0.05)

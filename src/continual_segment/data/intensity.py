@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from continual_segment.volume import Volume
+from continual_segment.volume import SliceSource
 
 Kind = Literal["window", "ct-percentiles", "z-score", "rescale-01", "none"]
 Padding = Literal["air", "zero"]
@@ -128,12 +128,12 @@ class Intensity:
         low, high = self.clip_hu or INT16
         return math.floor(low), math.ceil(high)
 
-    def fitted(self, scan: Volume | None = None) -> FittedIntensity:
+    def fitted(self, scan: SliceSource | None = None) -> FittedIntensity:
         """The normalisation of one scan, which is needed only where the kind is `per_scan`."""
         subtract, divide = self._offset_and_divisor(scan)
         return FittedIntensity(subtract, divide, self.clip_hu, self.mask_above_hu, self.padding)
 
-    def _offset_and_divisor(self, scan: Volume | None) -> tuple[float, float]:
+    def _offset_and_divisor(self, scan: SliceSource | None) -> tuple[float, float]:
         if self.kind == "none":
             return 0.0, 1.0
         if self.kind == "ct-percentiles":
@@ -147,7 +147,7 @@ class Intensity:
         assert scan is not None, f"{self.kind} needs the scan"
         return self._z_score(scan) if self.kind == "z-score" else self._rescale(scan)
 
-    def _z_score(self, scan: Volume) -> tuple[float, float]:
+    def _z_score(self, scan: SliceSource) -> tuple[float, float]:
         count, total, squares = 0, 0.0, 0.0
         for values in self._slabs(scan):
             count, total, squares = count + len(values), total + values.sum(), squares + values @ values
@@ -155,15 +155,15 @@ class Intensity:
         variance = max(0.0, squares / max(1, count) - mean**2)
         return float(mean), max(math.sqrt(variance), SMALLEST_DIVISOR)
 
-    def _rescale(self, scan: Volume) -> tuple[float, float]:
+    def _rescale(self, scan: SliceSource) -> tuple[float, float]:
         ends = [(values.min(), values.max()) for values in self._slabs(scan)]
         least, greatest = min(low for low, _ in ends), max(high for _, high in ends)
         return float(least), max(float(greatest - least), SMALLEST_DIVISOR)
 
-    def _slabs(self, scan: Volume) -> Iterator[np.ndarray]:
+    def _slabs(self, scan: SliceSource) -> Iterator[np.ndarray]:
         """The voxels that statistics are taken of, clipped, some slices at a time; float64."""
-        for first in range(0, scan.grid.shape[0], SLICES_AT_ONCE):
-            hu = scan.slices(slice(first, first + SLICES_AT_ONCE))
+        for first in range(0, scan.shape[0], SLICES_AT_ONCE):
+            hu = scan[first : first + SLICES_AT_ONCE]
             kept = hu.ravel() if self.mask_above_hu is None else hu[hu > self.mask_above_hu]
             values = kept.astype(np.float64)  # whole numbers: their sums are exact in any order
             yield values if self.clip_hu is None else values.clip(*self.clip_hu)

@@ -67,6 +67,11 @@ class NetworkFrame:
         first, second, third = (per_axis[axis] for axis in self.axes)
         return first, second, third
 
+    def in_own_order(self, per_axis: Sequence[Value]) -> tuple[Value, Value, Value]:
+        """One value per axis of the network's arrays in the order (z, y, x)."""
+        z, y, x = (per_axis[self.axes.index(axis)] for axis in range(3))
+        return z, y, x
+
     def shape(self, grid: Grid) -> tuple[int, int, int]:
         return self.in_network_order(grid.shape)
 

@@ -24,25 +24,17 @@ Logits take the way back: padding removed, resampled to the shape of the crop, d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 from scipy import ndimage
+
+from continual_segment.volume import SliceSource
 
 SLICES_AT_ONCE = 16
 ANISOTROPY = 3.0
 """From this ratio of the largest to the smallest voxel size on, one axis may be resampled on its own."""
 
 Box = tuple[slice, slice, slice]
-
-
-class SliceSource(Protocol):
-    """An array of three axes, or anything that returns slices along its first axis."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    def __getitem__(self, part: slice, /) -> np.ndarray: ...
 
 
 def nonzero_box(voxels: SliceSource) -> Box:

@@ -17,7 +17,8 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
-from continual_segment.data.nnunet_preparation import SLICES_AT_ONCE, SliceSource
+from continual_segment.data.nnunet_preparation import SLICES_AT_ONCE
+from continual_segment.volume import SliceSource
 
 NEGLIGIBLE = 1e-12
 """Weights of distant slices below this are left out; a spline's weights shrink to a quarter per slice."""

@@ -189,7 +189,7 @@ def _prepare_case(case: RawCase, folder: Path, raw: RawDataset, config: PrepareC
         "seen": seen,
     }
     if config.intensity.per_scan:
-        described["intensity"] = asdict(config.intensity.fitted(scan))
+        described["intensity"] = asdict(config.intensity.fitted(scan.voxels))
     write_json(folder / "case.json", described)  # last: from now on the case is there
 
 

@@ -21,15 +21,18 @@ class ScanContext:
     """Body part and disease of a scan or of a part of it."""
 
     body_part: Tensor | None = None
-    """(z,) int64: index in BODY_PARTS, or UNKNOWN_PART. None: unknown everywhere."""
+    """int64: index in BODY_PARTS, or UNKNOWN_PART, of every slice: (z, 1, 1), or as long along another axis
+    where a network has other axes. None: unknown everywhere."""
     anomaly: Tensor | None = None
     """(z, y, x): probability of diseased tissue. None: 0 everywhere."""
 
     @classmethod
     def of(cls, body_part: np.ndarray | None = None, anomaly: np.ndarray | None = None) -> ScanContext:
-        """From arrays on the scan's own grid."""
+        """From arrays on the scan's own grid: body parts (z,), or as the field has them."""
+        if body_part is not None and body_part.ndim == 1:
+            body_part = body_part[:, None, None]
         return cls(
-            None if body_part is None else torch.from_numpy(np.asarray(body_part, np.int64)),
+            None if body_part is None else torch.from_numpy(np.array(body_part, np.int64)),
             None if anomaly is None else torch.from_numpy(np.asarray(anomaly, np.float32)),
         )
 
@@ -37,7 +40,7 @@ class ScanContext:
         """The context of a scan on its `own` grid, resampled to the prepared grid."""
         part, anomaly = self.body_part, self.anomaly
         return ScanContext.of(
-            None if part is None else nearest_neighbour(part.numpy(), (prepared.shape[0],)),
+            None if part is None else nearest_neighbour(part.numpy(), (prepared.shape[0], 1, 1)),
             None
             if anomaly is None
             else resample_scan(Volume(anomaly.numpy(), own), prepared).voxels.clip(0, 1),
@@ -55,9 +58,10 @@ class ScanContext:
 
     def at(self, slices: slice, lines: slice = slice(None), columns: slice = slice(None)) -> ScanContext:
         """The context of some slices, or of a part of them."""
+        box = slices, lines, columns
         return ScanContext(
-            None if self.body_part is None else self.body_part[slices],
-            None if self.anomaly is None else self.anomaly[slices, lines, columns],
+            None if self.body_part is None else self.body_part[_where_long(self.body_part, box)],
+            None if self.anomaly is None else self.anomaly[box],
         )
 
     def with_empty_anomaly(self, shape: Sequence[int], device: torch.device) -> ScanContext:
@@ -65,11 +69,11 @@ class ScanContext:
         return replace(self, anomaly=torch.zeros(*shape, dtype=torch.float16, device=device))
 
     def per_slice(self, values: Sequence[float]) -> Tensor | float:
-        """One value per body part -> the value of each slice (z, 1, 1); 1 where the part is unknown."""
+        """One value per body part -> the value of each slice, as `body_part`; 1 where it is unknown."""
         if self.body_part is None:
             return 1.0
         table = torch.tensor([*values, 1.0], device=self.body_part.device)  # UNKNOWN_PART, -1, is the last
-        return table[self.body_part.long()].reshape(-1, 1, 1)
+        return table[self.body_part.long()]
 
     def coverage(self, profile: PackProfile) -> Tensor | float:
         """How well the pack covers each slice (z, 1, 1), 1 for its best covered body part."""
@@ -79,3 +83,8 @@ class ScanContext:
         """Probability of a disease that this pack was not trained on; without a pack, of any disease."""
         aware = profile is not None and profile.anomaly_aware
         return 0.0 if self.anomaly is None or aware else self.anomaly
+
+
+def _where_long(values: Tensor, box: tuple[slice, slice, slice]) -> tuple[slice, ...]:
+    """The box along the axes that have more than the one value that counts for all."""
+    return tuple(slice(None) if n == 1 else part for n, part in zip(values.shape, box, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,11 +15,12 @@ from continual_segment.packed import PackedVoxels
 from continual_segment.segmentation.nested import Nesting
 from continual_segment.segmentation.padded_scan import Box
 from continual_segment.segmentation.predictions import Decision, PackPrediction
-from continual_segment.segmentation.sampling import Sampling, nearest_neighbour
-from continual_segment.volume import LabelMap, Volume
+from continual_segment.volume import LabelMap
 
 FACES = (("bottom", "top"), ("back", "front"), ("left", "right"))
 """Of a scan, per axis (z, y, x): its first and its last."""
+Nearest = Callable[[np.ndarray], np.ndarray]
+"""Prepared voxels -> for every voxel of the label map the nearest of them."""
 
 
 class ExplanationBuilder:
@@ -44,15 +45,6 @@ class ExplanationBuilder:
         self.won = np.zeros((len(pack_names) + 1, ids))
         """Voxels by the number of the winning pack, and by organ id."""
 
-    @classmethod
-    def for_scan(
-        cls, scan: Volume, spacing_mm: tuple[float, float, float], pack_names: Sequence[str]
-    ) -> ExplanationBuilder:
-        """For a scan that is prepared with this spacing (z, y, x)."""
-        shape = scan.grid.with_spacing(spacing_mm).shape
-        scanned = None if scan.scanned is None else nearest_neighbour(scan.scanned, shape)
-        return cls(shape[1:], pack_names, scanned)
-
     def add(self, box: Box, organ: np.ndarray, decision: Decision, contested: Tensor) -> None:
         """Add the next slices, cropped to `box`; `organ` are the labels, 0 for organs not requested."""
         pack = (decision.pack + 1).cpu().numpy()
@@ -74,12 +66,9 @@ class ExplanationBuilder:
     def _sum(sums: np.ndarray, ids: np.ndarray, values: np.ndarray) -> None:
         sums += np.bincount(ids, values, minlength=len(sums))
 
-    def build(self, labels: LabelMap, sampling: Sampling, rule: str) -> Explanation:
-        """The explanation on the grid of the finished label map."""
-        scanned = None if sampling.scan is None else sampling.scan.scanned
-        return Explanation(
-            packs_on_grid(self, labels, sampling), measure_quality(self, labels, scanned), rule
-        )
+    def build(self, labels: LabelMap, nearest: Nearest, rule: str, scanned: np.ndarray | None) -> Explanation:
+        """The explanation on the grid of the finished label map, of whose voxels some were `scanned`."""
+        return Explanation(packs_on_grid(self, labels, nearest), measure_quality(self, labels, scanned), rule)
 
 
 @dataclass(frozen=True)
@@ -182,11 +171,11 @@ def _face(scanned: np.ndarray | None, axis: int, at: int) -> Any:
     return scanned & ~beside
 
 
-def packs_on_grid(found: ExplanationBuilder, labels: LabelMap, sampling: Sampling) -> LabelMap:
+def packs_on_grid(found: ExplanationBuilder, labels: LabelMap, nearest: Nearest) -> LabelMap:
     """The winning pack of every labelled voxel: that of the nearest prepared voxel of the same organ."""
-    packs = sampling.nearest(found.pack[:])
+    packs = nearest(found.pack[:])
     labelled = labels.voxels > 0
-    packs[~labelled | (sampling.nearest(found.organ[:]) != labels.voxels)] = 0
+    packs[~labelled | (nearest(found.organ[:]) != labels.voxels)] = 0
     lost = labelled & (packs == 0)  # resampling moved the organ's border by a fraction of a voxel
     most_frequent = found.won.argmax(axis=0).astype(packs.dtype)
     packs[lost] = most_frequent[labels.voxels[lost]]

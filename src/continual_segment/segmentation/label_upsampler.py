@@ -181,19 +181,26 @@ class LabelUpsampler:
             part = weights if shares is None else shares[indices] * weights
             share = part if share is None else share + part
         assert values is not None
+        if self.sampling.half:
+            values = values.half().float()
         all_ran = output.share is None and (not self._carried or self._carried[number].share is None)
         return values, None if all_ran else share
 
     def _context_at(self, z: int, pixels: np.ndarray, context: ScanContext) -> ScanContext:
         """The context of the prepared voxel nearest to each pixel."""
         at = int(self.sampling.depth.nearest[z])
-        part, anomaly = context.body_part, context.anomaly
-        if part is not None:
-            part = part[at].expand(len(pixels))
-        if anomaly is not None:
+        here = context.at(slice(at, at + 1))
+        lines, columns = (
+            axis.nearest[index] for axis, index in zip(self._across, self._lines_columns(pixels), strict=True)
+        )
+
+        def at_pixels(values: Tensor | None) -> Tensor | None:
+            if values is None:
+                return None
             y, x = (
-                torch.from_numpy(axis.nearest[index]).to(anomaly.device)
-                for axis, index in zip(self._across, self._lines_columns(pixels), strict=True)
+                torch.from_numpy(index if length > 1 else np.zeros_like(index)).to(values.device)
+                for index, length in zip((lines, columns), values.shape[1:], strict=True)
             )
-            anomaly = anomaly[at][y, x][:, None, None]
-        return ScanContext(part, anomaly)
+            return values[0][y, x][:, None, None]
+
+        return ScanContext(at_pixels(here.body_part), at_pixels(here.anomaly))

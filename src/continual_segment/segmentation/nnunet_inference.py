@@ -1,10 +1,8 @@
-"""Windows, weights and the way back to the scan's grid with the numbers of stock nnU-Net.
+"""Positions and weights of windows with the numbers of stock nnU-Net.
 
 What differs from `segmentation/windows.py`: nnU-Net steps by fractions of a voxel, so that windows of odd
 sides or overlaps other than a half may start elsewhere; its Gaussian has its maximum at side // 2, half a
 voxel beside the middle of an even side, and is rounded to float16, as are its sums.
-
-The way back is linear interpolation of logits, as `Axis.between` has it, except along a coarse axis.
 """
 
 from __future__ import annotations
@@ -14,8 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from continual_segment.data.nnunet_resample import nearest_voxels
-from continual_segment.segmentation.sampling import Axis
+from continual_segment.segmentation.windows import Tiling
 
 LARGEST_WEIGHT = 10.0
 """Scales the weights so that few of them are too small for float16."""
@@ -42,18 +39,8 @@ def nnunet_window_weights(window: Sequence[int]) -> np.ndarray:
     return half
 
 
-def logit_axes(prepared_shape: Sequence[int], shape: Sequence[int], coarse: int | None = None) -> list[Axis]:
-    """Per axis, between which voxels of the network's grid those of the crop have their centres.
-
-    `coarse` is the axis along which nnU-Net repeats the nearest slice of logits: `coarse_axis` with the voxel
-    size of the network first.
-    """
-    return [
-        _nearest(old, new) if axis == coarse else Axis.between(old, new)
-        for axis, (old, new) in enumerate(zip(prepared_shape, shape, strict=True))
-    ]
-
-
-def _nearest(old: int, new: int) -> Axis:
-    nearest = nearest_voxels(old, new)
-    return Axis(nearest, nearest, np.zeros(new, np.float32), slice(0, new))
+NNUNET_TILING = Tiling(
+    lambda length, window, overlap: nnunet_window_starts(length, window, 1 - overlap),
+    nnunet_window_weights,
+    skips_air=False,
+)

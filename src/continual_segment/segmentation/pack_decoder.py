@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 
 import torch
 from torch import Tensor
@@ -28,22 +29,40 @@ class PackDecoder:
         device: torch.device,
         profile: PackProfile | None = None,
         backend: BackendName = "eager",
+        *,
+        regions: bool = False,
+        mirror_axes: Sequence[int] = (),
     ) -> None:
+        """`regions`: channels are organs that may overlap, without background.
+
+        `mirror_axes` are the axes along which windows are mirrored as well.
+        """
         self.decoder = decoder.to(device)
         self.organ_ids = torch.tensor([0, *organ_ids], dtype=torch.int32, device=device)
         self.profile = profile or PackProfile()
-        features = decoder.head.in_channels
-        self.accumulates_features = features < len(self.organ_ids)
+        self.regions = regions
+        self.mirrorings = subsets(mirror_axes)
+        """The axes to mirror in each pass of a window."""
+        self._sum: Tensor | None = None
+        """Of the passes of a batch of windows, while some are missing."""
+        features, outputs = decoder.head.in_channels, decoder.head.out_channels
+        self.accumulates_features = features < outputs
         """Whether features are accumulated, or logits, because those are fewer."""
-        self.channels = min(features, len(self.organ_ids))
+        self.channels = min(features, outputs)
         self.decode = start_decoder(self.decoder, self.accumulates_features, backend)
 
     @classmethod
-    def of_pack(cls, pack: OrganPack, device: torch.device, backend: BackendName = "eager") -> PackDecoder:
+    def of_pack(
+        cls, pack: OrganPack, device: torch.device, backend: BackendName = "eager", mirror: bool = False
+    ) -> PackDecoder:
         profile = PackProfile(
             pack.name, pack.fingerprint, pack.coverage, bool(pack.anomalies), pack.distribution
         )
-        return cls(pack.decoder(), [organ.id for organ in pack.organs], device, profile, backend)
+        organ_ids = [organ.id for organ in pack.organs]
+        axes = pack.mirror_axes if mirror else ()
+        return cls(
+            pack.decoder(), organ_ids, device, profile, backend, regions=pack.regions, mirror_axes=axes
+        )
 
     @classmethod
     def of_head(cls, head: AnomalyHead, device: torch.device) -> PackDecoder:
@@ -64,9 +83,23 @@ class PackDecoder:
         coverage = dict(enumerate(self.profile.relative_coverage)) | {UNKNOWN_PART: 1.0}
         return any(coverage[part] > below for part in body_part.unique().tolist())
 
-    def add_batch(self, features: Sequence[Tensor], weights: Tensor, boxes: Sequence[Box]) -> None:
-        """Decode a batch of windows and add each at its lines and columns of the slab."""
-        for value, box in zip(self.decode(features), boxes, strict=True):
+    def add_batch(
+        self, features: Sequence[Tensor], weights: Tensor, boxes: Sequence[Box], axes: tuple[int, ...] = ()
+    ) -> None:
+        """Decode a batch of windows, mirrored along `axes`, and add each at its place in the slab.
+
+        Of several passes of a batch, the mean is added with the last.
+        """
+        if axes not in self.mirrorings:
+            return
+        outputs = self.decode(features)
+        if len(self.mirrorings) > 1:
+            outputs = outputs.float().flip(window_dims(axes))
+            self._sum = outputs if self._sum is None else self._sum.add_(outputs)
+            if axes != self.mirrorings[-1]:
+                return
+            outputs, self._sum = self._sum.div_(len(self.mirrorings)), None
+        for value, box in zip(outputs, boxes, strict=True):
             self.accumulator.add(value.float(), weights, box)
 
     def predict(self, values: Tensor, share: Tensor | None) -> PackPrediction:
@@ -75,8 +108,34 @@ class PackDecoder:
         if self.accumulates_features:
             head = self.decoder.head
             logits = torch.addmm(head.bias[:, None], head.weight.flatten(1), logits)  # type: ignore[index]
-        probabilities = logits.softmax(dim=0).view(len(logits), *values.shape[1:])
+        probabilities = region_probabilities(logits) if self.regions else logits.softmax(dim=0)
+        probabilities = probabilities.view(len(probabilities), *values.shape[1:])
         if share is not None:  # windows that did not run count as background
             probabilities *= share
             probabilities[0] += 1 - share
         return PackPrediction(self.profile, self.organ_ids, probabilities)
+
+
+def subsets(axes: Sequence[int]) -> list[tuple[int, ...]]:
+    """All subsets of some axes, smaller ones first."""
+    ordered = sorted(axes)
+    return [chosen for count in range(len(ordered) + 1) for chosen in combinations(ordered, count)]
+
+
+def window_dims(axes: Sequence[int]) -> list[int]:
+    """Axes of a window as dimensions of a batch (batch, channel, z, y, x)."""
+    return [axis + 2 for axis in axes]
+
+
+def region_probabilities(logits: Tensor) -> Tensor:
+    """Logits (region, voxel) of regions that may overlap -> probabilities (1 + region, voxel).
+
+    The last region above a probability of 0.5 wins, as in nnU-Net. Otherwise background, the first channel,
+    wins, and the most probable region comes second.
+    """
+    probabilities = logits.sigmoid()
+    numbers = torch.arange(1, len(logits) + 1, device=logits.device)[:, None]
+    last = ((logits > 0) * numbers).amax(dim=0)
+    shown = torch.where(last > 0, last - 1, probabilities.argmax(dim=0))[None]
+    probability = probabilities.gather(0, shown)
+    return torch.cat([1 - probability, torch.zeros_like(probabilities).scatter_(0, shown, probability)])

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from continual_segment.data.intensity import FittedIntensity, Intensity
-from continual_segment.volume import Volume
+from continual_segment.volume import SliceSource
 
 AIR_HU = -950.0
 """Blocks with a lower mean contain only air."""
@@ -32,14 +32,14 @@ class PaddedScan:
 
     def __init__(
         self,
-        volume: Volume,
+        scan: SliceSource,
         window: tuple[int, int, int],
         intensity: FittedIntensity = NORMALISED,
         box: Box = WHOLE,
     ) -> None:
-        """`volume` holds Hounsfield units; only the `box` of every slice is used."""
-        self.volume, self.window, self.intensity, self.box = volume, window, intensity, box
-        depth, *plane = volume.grid.shape
+        """`intensity` normalises the values of the scan; only the `box` of every slice is used."""
+        self.scan, self.window, self.intensity, self.box = scan, window, intensity, box
+        depth, *plane = scan.shape
         inside = [len(range(*part.indices(length))) for part, length in zip(box, plane, strict=True)]
         self.scan_shape = depth, *inside
         """(z, y, x), cropped to the box, without padding."""
@@ -78,7 +78,7 @@ class PaddedScan:
         return [self._at_side(box) and is_air(voxels[:, *box]) for box in boxes]  # the cheap test first
 
     def _own_voxels(self, own: slice) -> np.ndarray:
-        return self.volume.slices(own)[:, *self.box]
+        return self.scan[own][:, *self.box]
 
     def _at_side(self, box: Box) -> bool:
         return any(
@@ -93,14 +93,13 @@ def is_air(voxels: np.ndarray) -> bool:
     return bool(block_means(voxels).max() < AIR_HU)
 
 
-def body_box(volume: Volume, window: Sequence[int]) -> Box:
+def body_box(scan: SliceSource, window: Sequence[int]) -> Box:
     """The box outside of which every slice is air; at least a window wide if the scan is."""
-    depth, height, width = volume.grid.shape
+    depth, height, width = scan.shape
     blocks = [-(-length // size) for length, size in zip((height, width), AIR_BLOCK[1:], strict=True)]
     tissue = np.zeros(blocks, bool)
     for first in range(0, depth, SLICES_AT_ONCE):
-        some = volume.slices(slice(first, first + SLICES_AT_ONCE))
-        tissue |= (block_means(some) >= AIR_HU).any(axis=0)
+        tissue |= (block_means(scan[first : first + SLICES_AT_ONCE]) >= AIR_HU).any(axis=0)
     lines, columns = np.atleast_1d(tissue.any(axis=1)), np.atleast_1d(tissue.any(axis=0))
     return _extent(lines, AIR_BLOCK[1], height, window[1]), _extent(columns, AIR_BLOCK[2], width, window[2])
 

@@ -15,6 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
+from continual_segment.data.nnunet_resample import nearest_voxels
 from continual_segment.segmentation.padded_scan import WHOLE, Box
 from continual_segment.volume import Grid, Volume
 
@@ -51,6 +52,12 @@ class Axis:
         inside = slice(int(covered[0]), int(covered[-1]) + 1) if len(covered) else slice(0, 0)
         return cls(lower, upper, (centres - lower).astype(np.float32), inside)
 
+    @classmethod
+    def repeated(cls, old: int, new: int) -> Axis:
+        """The same extent divided into another number of voxels, each a copy of the nearest old one."""
+        nearest = nearest_voxels(old, new)
+        return cls(nearest, nearest, np.zeros(new, np.float32), slice(0, new))
+
     @cached_property
     def nearest(self) -> np.ndarray:
         return np.where(self.fraction < 0.5, self.lower, self.upper)
@@ -69,6 +76,10 @@ class Sampling:
     """(z, 2): index (y, x) in the scan of each slice's first pixel; None: all 0."""
     scan: Volume | None = None
     """Source of the mask of scanned voxels of the label map; None: all were scanned."""
+    coarse: int | None = None
+    """Axis along which prepared voxels are repeated instead of interpolated."""
+    half: bool = False
+    """Whether interpolated outputs are rounded to float16."""
 
     @classmethod
     def of(cls, scan: Volume, prepared: tuple[int, int, int], grid: Grid) -> Sampling:
@@ -81,7 +92,8 @@ class Sampling:
 
     @cached_property
     def depth(self) -> Axis:
-        return Axis.between(self.prepared[0], self.scan_shape[0])
+        between = Axis.repeated if self.coarse == 0 else Axis.between
+        return between(self.prepared[0], self.scan_shape[0])
 
     def shift(self, z: int) -> tuple[float, float]:
         """Shift of a slice (y, x), in voxels of the scan."""
@@ -90,9 +102,17 @@ class Sampling:
     def across(self, z: int, box: Box = WHOLE) -> tuple[Axis, Axis]:
         """Lines and columns of a slice, limited to those in a `box` of the prepared slices."""
         y, x = (
-            Axis.at((np.arange(new) + shift + 0.5) * (old / scan) - 0.5, old, part)
-            for new, shift, old, scan, part in zip(
-                self.shape[1:], self.shift(z), self.prepared[1:], self.scan_shape[1:], box, strict=True
+            Axis.repeated(old, new)
+            if axis == self.coarse
+            else Axis.at((np.arange(new) + shift + 0.5) * (old / scan) - 0.5, old, part)
+            for axis, new, shift, old, scan, part in zip(
+                (1, 2),
+                self.shape[1:],
+                self.shift(z),
+                self.prepared[1:],
+                self.scan_shape[1:],
+                box,
+                strict=True,
             )
         )
         return y, x

@@ -22,6 +22,9 @@ class SegmentConfig:
     """Whether merging uses the model's anomaly heads, if some packs are disease-aware and others are not."""
     skip_below: float = 0.0
     """A pack does not run on windows whose body parts it covers to at most this share of its best part."""
+    mirror: bool = False
+    """Whether packs imported from nnU-Net see every window mirrored as well, as nnU-Net does by default: a
+    little more accurate, up to eight times as slow. It does not affect packs trained without mirroring."""
     overlap: float = 0.5
     """Share of a window that overlaps with the next."""
     windows_at_once: int = 2

@@ -16,13 +16,11 @@ import numpy as np
 import torch
 
 from continual_segment.body_parts import BodyPartRegressor
-from continual_segment.data.prepare import on_spacing
 from continual_segment.errors import ModelError
 from continual_segment.model import Model, OrganPack
 from continual_segment.model.head import anomaly_heads
 from continual_segment.names import did_you_mean, printable
 from continual_segment.organs import LAST_HASHED_ID, Organ, canonical_name, owned_wholes
-from continual_segment.packed import PackedVolume
 from continual_segment.progress import progress_bar
 from continual_segment.segmentation.backends import start_encoder
 from continual_segment.segmentation.context import ScanContext
@@ -31,7 +29,7 @@ from continual_segment.segmentation.label_upsampler import LabelUpsampler
 from continual_segment.segmentation.merge import RULES, MergeRule, RuleName, only
 from continual_segment.segmentation.nested import Nesting, merge_predictions
 from continual_segment.segmentation.pack_decoder import PackDecoder
-from continual_segment.segmentation.padded_scan import PaddedScan, body_box
+from continual_segment.segmentation.prepared_scan import PreparedScan, prepare_for_windows
 from continual_segment.segmentation.sampling import Sampling
 from continual_segment.segmentation.segment_config import SegmentConfig
 from continual_segment.segmentation.slab import Slab
@@ -75,7 +73,8 @@ class Segmenter:
         chosen = [pack for pack in chosen if ids & {organ.id for organ in pack.organs}]
         device = torch.device(self.config.device)
         self.encode = start_encoder(model.load_encoder().to(device), self.config.backend)
-        self.packs = [PackDecoder.of_pack(pack, device, self.config.backend) for pack in chosen]
+        backend, mirror = self.config.backend, self.config.mirror
+        self.packs = [PackDecoder.of_pack(pack, device, backend, mirror) for pack in chosen]
         self.regressor = BodyPartRegressor.of_model(model) if self.config.body_parts else None
         heads = anomaly_heads(model) if self._uses_anomalies else []
         self.heads = [PackDecoder.of_head(head, device) for head in heads]
@@ -102,15 +101,20 @@ class Segmenter:
         within their planes (Grid.slice_shifts). Voxels that were not scanned are background.
         """
         scan = Volume.of(scan)
-        upsamplers = [self._upsampler(self.merge_rule(), scan, grid or scan.grid, scores or explain)]
-        upsamplers += [self._upsampler(self.merge_rule(), scan, each) for each in extra_grids]
-        names = [pack.profile.name for pack in self.packs]
-        builder = ExplanationBuilder.for_scan(scan, self.prepare.spacing_mm, names) if explain else None
-        self._run(scan, context, [upsamplers], builder, title)
-        grids = (grid or scan.grid, *extra_grids)
-        labels, *labels_on = (self._label_map(*each) for each in zip(upsamplers, grids, strict=True))
-        explanation = builder.build(labels, upsamplers[0].sampling, self.config.merge) if builder else None
-        return Segmentation(labels, scores_of(upsamplers[0], grids[0]), explanation, tuple(labels_on))
+        prepared, grids = (
+            prepare_for_windows(scan, self.prepare, self.window),
+            (grid or scan.grid, *extra_grids),
+        )
+        first, *others = prepared.samplings(grids)
+        upsamplers = [self._upsampler(self.merge_rule(), first, scores or explain)]
+        upsamplers += [self._upsampler(self.merge_rule(), sampling) for sampling in others]
+        builder = self._builder(prepared) if explain else None
+        self._run(prepared, context, [upsamplers], builder, title)
+        labels, *labels_on = self._label_maps(prepared, upsamplers, grids)
+        explanation = self._explain(builder, prepared, scan, labels) if builder else None
+        return Segmentation(
+            labels, scores_of(upsamplers[0], prepared, grids[0]), explanation, tuple(labels_on)
+        )
 
     def compare_rules(
         self,
@@ -125,10 +129,14 @@ class Segmenter:
 
         `merge_rule` and `single_pack_rule` make the rules: `{name: merge_rule(name) for name in RULES}`.
         """
-        upsamplers = [self._upsampler(rule, scan, scan.grid, scores) for rule in rules.values()]
-        self._run(scan, context, [[each] for each in upsamplers], None, title)
+        prepared, grid = prepare_for_windows(scan, self.prepare, self.window), scan.grid
+        (sampling,) = prepared.samplings([grid])
+        upsamplers = [self._upsampler(rule, sampling, scores) for rule in rules.values()]
+        self._run(prepared, context, [[each] for each in upsamplers], None, title)
         return {
-            name: Segmentation(self._label_map(found, scan.grid), scores_of(found, scan.grid))
+            name: Segmentation(
+                self._label_maps(prepared, [found], [grid])[0], scores_of(found, prepared, grid)
+            )
             for name, found in zip(rules, upsamplers, strict=True)
         }
 
@@ -147,21 +155,17 @@ class Segmenter:
 
     def _run(
         self,
-        scan: Volume,
+        scan: PreparedScan,
         context: ScanContext | None,
         upsamplers: Sequence[Sequence[LabelUpsampler]],
         builder: ExplanationBuilder | None,
         title: str,
     ) -> None:
         """Run the networks on a scan and merge every slab; `upsamplers` holds one list of grids per rule."""
-        prepared, config = on_spacing(scan, self.prepare), self.config
-        if prepared is not scan:
-            prepared = PackedVolume.compress(prepared)
-        box = body_box(prepared, self.window)
-        padded = PaddedScan(prepared, self.window, self.prepare.intensity.fitted(prepared), box)
-        known = context.on_grid(scan.grid, prepared.grid) if context else self.infer_context(prepared)
-        sliding = SlidingWindow(padded, self.encode, self.packs, self.heads, known.crop(box), config)
-        windows = count_windows(padded.shape, self.window, config.overlap)
+        config, needed = self.config, any(pack.profile.coverage for pack in self.packs)
+        known = scan.context(context, self.regressor if needed else None)
+        sliding = SlidingWindow(scan.padded, self.encode, self.packs, self.heads, known, config, scan.tiling)
+        windows = count_windows(scan.padded.shape, self.window, config.overlap, scan.tiling)
         with (
             torch.no_grad(),
             progress_bar(
@@ -171,12 +175,6 @@ class Segmenter:
             for slab in sliding.slabs(bar.update):
                 self.merge_slab(slab, upsamplers, builder)
                 del slab  # before the next row of windows needs memory
-
-    def infer_context(self, prepared: Volume) -> ScanContext:
-        """Body parts of a prepared scan by the model's regressor, if any pack depends on them."""
-        if self.regressor is None or not any(pack.profile.coverage for pack in self.packs):
-            return ScanContext()
-        return ScanContext.of(self.regressor.regions(prepared).body_part)
 
     def merge_slab(
         self,
@@ -194,12 +192,26 @@ class Segmenter:
             decision, where = merged[0]
             builder.add(slab.box, self._label_of[decision.organ.cpu().numpy()], decision, where)
 
-    def _upsampler(self, rule: MergeRule, scan: Volume, grid: Grid, scores: bool = False) -> LabelUpsampler:
-        prepared = scan.grid.with_spacing(self.prepare.spacing_mm)
-        return LabelUpsampler(rule, Sampling.of(scan, prepared.shape, grid), self._label_of, scores)
+    def _upsampler(self, rule: MergeRule, sampling: Sampling, scores: bool = False) -> LabelUpsampler:
+        return LabelUpsampler(rule, sampling, self._label_of, scores)
 
-    def _label_map(self, found: LabelUpsampler, grid: Grid) -> LabelMap:
-        return LabelMap(found.organ, grid, {organ.id: organ.name for organ in self.organs})
+    def _label_maps(
+        self, scan: PreparedScan, found: Sequence[LabelUpsampler], grids: Sequence[Grid]
+    ) -> list[LabelMap]:
+        names = {organ.id: organ.name for organ in self.organs}
+        voxels = scan.on_grids([each.organ for each in found], grids)
+        return [LabelMap(each, grid, names) for each, grid in zip(voxels, grids, strict=True)]
+
+    def _builder(self, scan: PreparedScan) -> ExplanationBuilder:
+        return ExplanationBuilder(scan.shape[1:], [pack.profile.name for pack in self.packs], scan.scanned)
+
+    def _explain(
+        self, found: ExplanationBuilder, prepared: PreparedScan, scan: Volume, labels: LabelMap
+    ) -> Explanation:
+        """The explanation on the grid of the labels."""
+        scanned = scan.scanned if labels.grid.same_place(scan.grid) else None
+        nearest = partial(prepared.nearest, grid=labels.grid)
+        return found.build(labels, nearest, self.config.merge, scanned)
 
     def _nesting_of(self, *packs: str) -> Nesting:
         """Which organs of these packs are parts of which."""
@@ -222,9 +234,11 @@ class Segmenter:
         return table
 
 
-def scores_of(found: LabelUpsampler, grid: Grid) -> Volume | None:
-    score = found.score
-    return None if score is None else Volume(score.astype(np.float32), grid)
+def scores_of(found: LabelUpsampler, scan: PreparedScan, grid: Grid) -> Volume | None:
+    if found.score is None:
+        return None
+    (score,) = scan.on_grids([found.score], [grid])
+    return Volume(score.astype(np.float32), grid)
 
 
 def requested_packs(model: Model, names: Sequence[str] | None) -> list[str]:

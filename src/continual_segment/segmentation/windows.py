@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How windows cover a scan."""
+
+    starts: Callable[[int, int, float], list[int]]
+    """Length of an axis, window and overlap -> first voxels of the windows."""
+    weights: Callable[[Sequence[int]], np.ndarray]
+    """Window -> weight of each of its voxels; sums of weights have its dtype."""
+    skips_air: bool
+    """Whether windows of air beside the body are left out."""
 
 
 def window_starts(length: int, window: int, overlap: float) -> list[int]:
@@ -24,3 +37,6 @@ def gaussian_weights(window: Sequence[int]) -> np.ndarray:
         shape = [-1 if axis == other else 1 for other in range(len(window))]
         weights *= np.exp(-0.5 * offset**2).astype(np.float32).reshape(shape)
     return np.maximum(weights, weights.max() * 1e-4)  # no division by 0 at the corners
+
+
+OWN_TILING = Tiling(window_starts, gaussian_weights, skips_air=True)
