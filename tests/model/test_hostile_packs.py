@@ -47,7 +47,7 @@ def forge(path, described, tensors=None):
             "plan": described["plan"],
             "organs": [organ["id"] for organ in described["organs"]],
             "encoder": described["encoder_fingerprint"],
-        }
+        } | {key: described[key] for key in ("regions", "mirror_axes") if described.get(key)}
         described = described | {"fingerprint": fingerprint_data(covered)}
     except (KeyError, TypeError):
         pass
@@ -128,6 +128,15 @@ HOSTILE = {
     "anomalies of another type": entry("anomalies", value=[1, 2]),
     "licence of another type": entry("licence", value={"CC": 0}),
     "environment of another type": entry("probe_environment", value=None),
+    "regions without weights for them": entry("regions", value=True),
+    "regions of another type": entry("regions", value=1),
+    "axis 3": entry("mirror_axes", value=[0, 3]),
+    "axis -1": entry("mirror_axes", value=[-1]),
+    "axis twice": entry("mirror_axes", value=[1, 1]),
+    "axes not in order": entry("mirror_axes", value=[2, 0]),
+    "axes of another type": entry("mirror_axes", value=[True]),
+    "axes in a text": entry("mirror_axes", value="01"),
+    "many axes": entry("mirror_axes", value=list(range(10**5))),
     "deep card": entry("card", value=json.loads("[" * 40 + "]" * 40)),
 }  # fmt: skip
 

@@ -8,7 +8,7 @@ import torch
 from safetensors import safe_open
 
 from continual_segment.errors import ModelError
-from continual_segment.model import OrganPack
+from continual_segment.model import Model, OrganPack, verify
 from continual_segment.organs import find_organ
 
 
@@ -67,6 +67,31 @@ def test_the_fingerprint_follows_weights_organs_and_encoder_but_not_the_name(pac
     assert replace(pack, organs=pack.organs[::-1]).fingerprint != pack.fingerprint
     assert replace(pack, encoder_fingerprint="0" * 64).fingerprint != pack.fingerprint
     assert make_pack("thorax", seed=1).fingerprint != pack.fingerprint
+
+
+def test_mirrored_axes_and_regions_are_format_2_and_part_of_the_fingerprint(pack, make_pack, tmp_path):
+    assert (pack.regions, pack.mirror_axes, pack.described()["format"]) == (False, (), 1)
+    assert not {"regions", "mirror_axes"} & pack.described().keys()
+    mirrored = replace(pack, mirror_axes=(0, 2))
+    regions = make_pack("regions", background=False)
+    for special in (mirrored, regions):
+        special.write(tmp_path / "special.pack")
+        read = OrganPack.read(tmp_path / "special.pack")
+        assert read.described() == special.described()
+        assert read.described()["format"] == 2
+        assert (read.regions, read.mirror_axes) == (special.regions, special.mirror_axes)
+        assert read.to_bytes() == special.to_bytes()
+    assert len({pack.fingerprint, mirrored.fingerprint, replace(pack, mirror_axes=(0,)).fingerprint}) == 3
+
+
+def test_a_pack_of_regions_has_no_background_and_is_checked_as_any_other(make_pack, base_folder):
+    regions = make_pack("regions", background=False)
+    assert regions.regions
+    assert regions.decoder().head.out_channels == len(regions.organs) == len(regions.probe)
+    Model.open(base_folder).add(regions)
+    assert verify(base_folder).good
+    with pytest.raises(ModelError, match="decoder of 'regions'"):
+        replace(regions, regions=False)
 
 
 def test_a_decoder_from_a_pack_is_only_read(pack):

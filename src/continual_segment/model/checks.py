@@ -75,6 +75,14 @@ def check_shares(shares: Mapping[str, float], what: str) -> None:
         )
 
 
+def check_choice(value: Any, choices: Sequence[Any], what: str) -> None:
+    """One of a few values, of the same type: 1 is not True, and [0] not (0,)."""
+    if repr(value) not in map(repr, choices):
+        raise ModelError(
+            f"The {what} is one of {', '.join(map(str, choices))}, not {printable(repr(value))}."
+        )
+
+
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 

@@ -75,8 +75,7 @@ class Model:
 
         It appears as a whole or not at all.
         """
-        if folder.exists():
-            raise ModelError(f"{folder} exists already. Choose another name, or delete it.")
+        check_free(folder)
         admit(first_pack, encoder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         contents = {ENCODER: save(encoder.state_dict()), pack_file(first_pack.name): first_pack.to_bytes()}
@@ -268,6 +267,12 @@ class Model:
                 f"{self.folder}: another process has been changing this model for 30 seconds. Wait for it, "
                 "then give the command again."
             ) from error
+
+
+def check_free(folder: Path) -> None:
+    """Raise where a new model cannot have this folder."""
+    if folder.exists():
+        raise ModelError(f"{folder} exists already. Choose another name, or delete it.")
 
 
 def pack_file(name: str) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from continual_segment.errors import ModelError
 from continual_segment.files.atomic import atomic_path
 from continual_segment.files.records import as_record
 from continual_segment.model.checks import (
+    check_choice,
     check_name,
     check_sha256,
     check_shares,
@@ -43,7 +45,9 @@ from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder, Net
 from continual_segment.organs import Organ, check_organs
 
 FORMATS = (1, 2)
-"""That can be read; 2 has networks, and models of it intensities, that 1 cannot express."""
+"""That can be read; 2 has networks, regions and mirroring, and models of it preparations, that 1 lacks."""
+AXES = tuple(axes for count in range(4) for axes in combinations(range(3), count))
+"""Every choice of mirrored axes."""
 SUFFIX = ".pack"
 PREFIX = "decoder."
 """Of the names of a decoder's weights in the file."""
@@ -55,7 +59,7 @@ class OrganPack:
 
     name: str
     organs: tuple[Organ, ...]
-    """Channel i + 1 of the decoder is organs[i]."""
+    """Channel i + 1 of the decoder is organs[i]; with `regions`, channel i."""
     plan: DecoderPlan
     network: NetworkConfig
     """Sizes of the encoder the decoder reads from."""
@@ -74,6 +78,11 @@ class OrganPack:
     licence: str = ""
     card: dict[str, Any] = field(default_factory=dict)
     """How it was trained: settings, data size, validation scores. No patient data."""
+    regions: bool = False
+    """Outputs are regions that may overlap, without a background channel, as of nnU-Net's region-based
+    models. Where several probabilities are above 0.5, the last organ wins."""
+    mirror_axes: tuple[int, ...] = ()
+    """Axes of the window along which nnU-Net mirrors at inference."""
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -84,19 +93,18 @@ class OrganPack:
         check_texts(self.anomalies, "list of anomalies")
         check_shares(self.coverage, "coverage")
         check_shares(self.distribution, "distribution over body parts")
-        check_tensors(
-            self.weights,
-            lambda: Decoder(self.network, self.plan, len(self.organs)),
-            f"decoder of '{self.name}'",
-        )
-        check_tensor(self.probe, (len(self.organs) + 1, SAMPLED_VOXELS), f"probe of '{self.name}'")
+        check_choice(self.regions, (False, True), "entry regions")
+        check_choice(self.mirror_axes, AXES, "list of mirrored axes")
+        check_tensors(self.weights, self._build, f"decoder of '{self.name}'")
+        outputs = len(self.organs) + (not self.regions)
+        check_tensor(self.probe, (outputs, SAMPLED_VOXELS), f"probe of '{self.name}'")
 
     @classmethod
     def of(
         cls, name: str, organs: tuple[Organ, ...], encoder: GeneralEncoder, decoder: Decoder,
         encoder_fingerprint: str, **known: Any,
     ) -> OrganPack:  # fmt: skip
-        """The pack of a trained decoder."""
+        """The pack of a trained decoder; one without background has regions."""
         logits = probe_logits(encoder, decoder)
         return cls(
             name=name,
@@ -108,6 +116,7 @@ class OrganPack:
             probe=sampled(logits),
             probe_sha256=fingerprint_tensors({"logits": logits}),
             probe_environment=environment(),
+            regions=not decoder.background,
             **known,
         )
 
@@ -121,7 +130,13 @@ class OrganPack:
                 "organs": [organ.id for organ in self.organs],
                 "encoder": self.encoder_fingerprint,
             }
+            | self._special()
         )
+
+    def _special(self) -> dict[str, Any]:
+        """What format 1 cannot express; empty for most packs, which so keep their bytes and fingerprints."""
+        special = {"regions": self.regions, "mirror_axes": self.mirror_axes}
+        return {name: value for name, value in special.items() if value}
 
     @property
     def distribution(self) -> dict[str, float]:
@@ -134,14 +149,17 @@ class OrganPack:
 
     def decoder(self) -> Decoder:
         """The decoder with its weights, ready to segment."""
-        decoder = Decoder(self.network, self.plan, len(self.organs))
+        decoder = self._build()
         decoder.load_state_dict(self.weights)
         return decoder.eval().requires_grad_(False)
+
+    def _build(self) -> Decoder:
+        return Decoder(self.network, self.plan, len(self.organs), background=not self.regions)
 
     def described(self) -> dict[str, Any]:
         """Everything but the tensors, as it stands in the file."""
         return {
-            "format": format_of(self.network.described()),
+            "format": 2 if self._special() else format_of(self.network.described()),
             "name": self.name,
             "fingerprint": self.fingerprint,
             "encoder_fingerprint": self.encoder_fingerprint,
@@ -154,7 +172,7 @@ class OrganPack:
             "card": self.card,
             "probe_sha256": self.probe_sha256,
             "probe_environment": self.probe_environment,
-        }
+        } | self._special()
 
     def to_bytes(self) -> bytes:
         tensors = {f"{PREFIX}{name}": tensor for name, tensor in self.weights.items()}
@@ -201,6 +219,8 @@ class OrganPack:
             anomalies=texts_from_json(described["anomalies"]),
             licence=described["licence"],
             card=described["card"],
+            regions=described.get("regions", False),
+            mirror_axes=tuple(described.get("mirror_axes", ())),
         )
 
 

@@ -1,7 +1,8 @@
 """A decoder: reads the frozen encoder's features and names one dataset's organs.
 
 In:  feature maps, finest first
-Out: logits (batch, organ, z, y, x), channel 0 background; with deep supervision one per block, finest first
+Out: logits (batch, organ, z, y, x), channel 0 background unless there is none; with deep supervision one per
+     block, finest first
 """
 
 from __future__ import annotations
@@ -20,9 +21,15 @@ from continual_segment.networks.layers import FastTransposedConv
 class BlockDecoder(nn.Module):
     """nnU-Net's decoder with blocks of any kind; `make_block` gives the one of a number, deepest first."""
 
-    def __init__(self, network: NetworkConfig, organs: int, make_block: Callable[[int], nn.Module]) -> None:
+    def __init__(
+        self,
+        network: NetworkConfig,
+        organs: int,
+        make_block: Callable[[int], nn.Module],
+        background: bool = True,
+    ) -> None:
         super().__init__()
-        self.network, self.organs = network, organs
+        self.network, self.organs, self.background = network, organs, background
         pairs = list(pairwise(network.features[::-1]))  # deepest first, as the blocks
         strides = network.strides[:0:-1]
         self.transpconvs = nn.ModuleList(
@@ -30,8 +37,13 @@ class BlockDecoder(nn.Module):
             for (deep, width), stride in zip(pairs, strides, strict=True)
         )
         self.stages = nn.ModuleList(make_block(number) for number in range(len(pairs)))
-        self.seg_layers = nn.ModuleList(nn.Conv3d(width, organs + 1, 1) for _, width in pairs)
+        self.seg_layers = nn.ModuleList(nn.Conv3d(width, self.outputs, 1) for _, width in pairs)
         self.apply(initialise)
+
+    @property
+    def outputs(self) -> int:
+        """Channels: one per organ and, unless organs are regions that may overlap, the background."""
+        return self.organs + self.background
 
     def forward(self, features: Sequence[Tensor]) -> Tensor:
         return self.head(self.finest(features))
@@ -65,9 +77,13 @@ class BlockDecoder(nn.Module):
 class Decoder(BlockDecoder):
     """nnU-Net's decoder with the kernels of a plan."""
 
-    def __init__(self, network: NetworkConfig, plan: DecoderPlan, organs: int) -> None:
+    def __init__(
+        self, network: NetworkConfig, plan: DecoderPlan, organs: int, background: bool = True
+    ) -> None:
         kernels = plan.block_kernels(network)
-        super().__init__(network, organs, lambda number: conv_block(network, number, kernels[number]))
+        super().__init__(
+            network, organs, lambda number: conv_block(network, number, kernels[number]), background
+        )
         self.plan = plan
 
     @property

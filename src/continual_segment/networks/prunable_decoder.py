@@ -61,7 +61,7 @@ class PrunableDecoder(nn.Module):
     def add_copy(self, number: int, mask: Mask) -> Decoder:
         """A copy of the decoder that is to get used to the student of a block, on a path to it."""
         source = self.used_to(mask, number)
-        copy = Decoder(self.network, self.plan, self.organs)
+        copy = Decoder(self.network, self.plan, self.organs, source.background)
         copy.load_state_dict(source.state_dict())
         self.decoders[str(number)] = copy
         return copy

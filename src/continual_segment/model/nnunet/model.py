@@ -67,6 +67,10 @@ class NnunetModel:
     """Name of the input channel, such as CT."""
     labels: NnunetLabels
     attribution: Attribution
+    plans: dict[str, Any]
+    """plans.json, as it is."""
+    dataset: dict[str, Any]
+    """dataset.json, as it is."""
     weights: dict[str, Tensor]
     """float32, each once, with nnU-Net's names: `encoder.` and `decoder.`."""
     report: ImportReport
@@ -140,6 +144,8 @@ def _read_model(described: _Description, file: Path, chosen: FoldFile, asked: st
         modality=modality,
         labels=labels,
         attribution=described.dataset.attribution,
+        plans=described.raw_plans,
+        dataset=described.raw_dataset,
         weights=weights,
         report=_report(described, checkpoint, training, labels, len(weights)),
     )
@@ -188,6 +194,8 @@ def _report(
             f"{duplicates} of {len(checkpoint.weights)} tensors: nnU-Net stores layers under several names",
             *(f"{entry} of the checkpoint" for entry in checkpoint.unused),
         ),
+        training=training,
+        licence=described.dataset.attribution.licence,
         organs=labels.organs,
         unknown_organs=unknown_organs(labels),
         notes=(

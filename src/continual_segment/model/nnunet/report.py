@@ -26,6 +26,8 @@ STOCK_TRAINER = re.compile(
 )
 """Trainers of nnU-Net 2.8.1 itself that build the network of the plans: all but nnUNetTrainerBN."""
 
+LONGEST_LINE = 1000
+
 
 @dataclass(frozen=True)
 class Training:
@@ -44,6 +46,14 @@ class Training:
     checkpoint: str
     """checkpoint_final.pth or checkpoint_best.pth."""
 
+    def __str__(self) -> str:
+        epochs = "an unknown number of" if self.epochs is None else self.epochs
+        return printable(
+            f"{self.trainer}, {epochs} epochs, {self.plans_name}, {self.configuration}, "
+            f"fold {self.fold} of {', '.join(self.folds)}, dataset {self.dataset_name}",
+            LONGEST_LINE,
+        )
+
 
 @dataclass(frozen=True)
 class ImportReport:
@@ -52,6 +62,9 @@ class ImportReport:
     read: tuple[str, ...]
     """Files."""
     dropped: tuple[str, ...]
+    training: Training
+    licence: str
+    """As dataset.json has it; empty where it has none."""
     organs: tuple[Organ, ...]
     """By channel, without the background."""
     unknown_organs: tuple[str, ...]
@@ -66,6 +79,8 @@ class ImportReport:
         return [
             *(f"Read: {name}" for name in self.read),
             *(f"Not used: {what}" for what in self.dropped),
+            f"Trained: {self.training}",
+            f"Licence: {self.licence or 'not in dataset.json; ask the author before you share the weights'}",
             f"Organs: {organs}",
             *([f"Not in the organ table, with ids hashed from their names: {unknown}"] if unknown else []),
             *(f"Note: {note}" for note in self.notes),
