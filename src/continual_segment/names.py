@@ -10,13 +10,11 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import PurePosixPath, PureWindowsPath
 
-from continual_segment.errors import ContinualSegmentError
-
 LONGEST_NAME = 200
 """Bytes in UTF-8: file systems allow 255, and endings are added."""
 
 
-def check_file_name(name: str, what: str, error: type[ContinualSegmentError]) -> str:
+def check_file_name(name: str, what: str, error: type[Exception]) -> str:
     """Return `name` if it can be the name of one file or folder on every system; raise `error` otherwise."""
     if problem := _problem(name):
         raise error(

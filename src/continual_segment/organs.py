@@ -20,7 +20,6 @@ from functools import cache
 from importlib import resources
 from typing import Literal, cast, get_args
 
-from continual_segment.errors import ContinualSegmentError
 from continual_segment.names import check_file_name, printable
 
 BodyPart = Literal["head_neck", "chest", "abdomen", "hip_thigh", "whole"]
@@ -88,7 +87,7 @@ def known_organs() -> tuple[Organ, ...]:
     return tuple(organ for organ, _ in _table())
 
 
-def check_organs(organs: Sequence[Organ], error: type[ContinualSegmentError]) -> None:
+def check_organs(organs: Sequence[Organ], error: type[Exception]) -> None:
     """Raise `error` unless these can be the organs of one dataset or pack: our spelling, none of them twice.
 
     An organ's name becomes a file's name where results have one file per organ.
@@ -104,7 +103,7 @@ def check_organs(organs: Sequence[Organ], error: type[ContinualSegmentError]) ->
         raise error(f"{len(organs)} organs have {len(names)} names and {len(ids)} ids. Each needs its own.")
 
 
-def check_table(organs: Sequence[Organ], error: type[ContinualSegmentError]) -> None:
+def check_table(organs: Sequence[Organ], error: type[Exception]) -> None:
     """Raise `error` where an organ's name or id is another organ's in our table."""
     by_id = {organ.id: organ for organ in known_organs()}
     for organ in organs:

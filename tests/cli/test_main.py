@@ -8,6 +8,7 @@ import pytest
 from continual_segment.cli import main as cli
 from continual_segment.cli.main import COMMANDS, main, make_parser
 from continual_segment.config import PRESETS
+from continual_segment.segmentation.backends import BACKENDS
 from continual_segment.segmentation.merge import RULES
 
 HELP = """
@@ -46,9 +47,10 @@ def test_help_of_every_command_comes_without_importing_torch(python):
 
 
 @pytest.mark.parametrize(
-    ("command", "names"), [("learn", PRESETS), ("benchmark", PRESETS), ("segment", RULES)]
+    ("command", "names"),
+    [("learn", PRESETS), ("benchmark", PRESETS), ("segment", RULES), ("segment", BACKENDS)],
 )
-def test_help_names_every_preset_and_every_merge_rule(command, names, capsys):
+def test_help_names_every_preset_merge_rule_and_backend(command, names, capsys):
     with pytest.raises(SystemExit):
         main([command, "--help"])
     words = " ".join(capsys.readouterr().out.split()).replace("- ", "-")

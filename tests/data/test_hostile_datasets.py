@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -163,11 +164,14 @@ ORGAN = {"name": "liver", "id": 5}
         {"organs": [ORGAN, ORGAN]},
         {"organs": [ORGAN | {"id": 0}]},
         {"organs": [ORGAN | {"id": True}]},
-        {"organs": [ORGAN | {"colour": "red"}]},
+        {"organs": [ORGAN | {"side": "red"}]},
         {"organs": []},
         {"organs": 7},
         {"config": {"spacing_mm": "abc"}},
         {"config": None},
+        {"format": 9},
+        {"format": "2"},
+        {"format": []},
     ],
 )
 def test_a_prepared_dataset_with_a_hostile_description_is_refused_with_its_file(entries, prepared):
@@ -176,8 +180,64 @@ def test_a_prepared_dataset_with_a_hostile_description_is_refused_with_its_file(
         PreparedDataset.open(prepared.folder)
 
 
-@pytest.mark.parametrize("entries", [{"name": ".."}, {"grid": 5}, {"seen": []}, {"foreground": {"1": 5}}])
-def test_a_case_with_a_hostile_description_is_refused_with_its_file(entries, prepared, tiny):
+def test_a_wrong_field_of_a_dataset_is_named_by_its_path(prepared):
+    rewrite(prepared.folder / "dataset.json", config={"spacing_mm": [1, 1, "wide"]})
+    with pytest.raises(DatasetError, match=r"dataset\.json: .*\$\.config\.spacing_mm\[2\]"):
+        PreparedDataset.open(prepared.folder)
+
+
+AXES = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+GRID = {"shape": [9, 9, 9], "affine": AXES, "orientation": "RAS"}
+FILE = ["scan.nii.gz", "0" * 64]
+
+
+@pytest.mark.parametrize(
+    ("entries", "path"),
+    [
+        ({"name": ".."}, "$.name"),
+        ({"name": 5}, "$.name"),
+        ({"grid": 5}, "$.grid"),
+        ({"grid": GRID | {"shape": [9, 9]}}, "$.grid.shape"),
+        ({"grid": GRID | {"shape": [9, 9, 0]}}, "$.grid.shape[2]"),
+        ({"grid": GRID | {"shape": [9, 9, True]}}, "$.grid.shape[2]"),
+        ({"grid": GRID | {"affine": AXES[:3]}}, "$.grid.affine"),
+        ({"grid": GRID | {"affine": [*AXES[:3], [0, 0, 0, None]]}}, "$.grid.affine[3][3]"),
+        ({"grid": GRID | {"affine": [AXES[0]] * 4}}, "$.grid"),
+        ({"grid": GRID | {"affine": [[float("nan")] * 4] * 4}}, "$.grid"),
+        ({"grid": GRID | {"orientation": 1}}, "$.grid.orientation"),
+        ({"foreground": {"1": 5}}, "$.foreground"),
+        ({"foreground": {"liver": [0, 5]}}, "$.foreground"),
+        ({"foreground": {"0": [0, 5]}}, "$.foreground"),
+        ({"foreground": {"3": [0, 5]}}, "$.foreground"),
+        ({"origin": {}}, "$.origin"),
+        ({"origin": {"files": [FILE]}}, "origin.files"),
+        ({"origin": {"files": []}, "seen": []}, "seen"),
+        ({"seen": []}, "seen"),
+        ({"seen": [["a", 1]]}, "$.seen[0]"),
+        ({"intensity": []}, "$.intensity"),
+    ],
+)
+def test_a_wrong_field_of_a_case_is_refused_with_its_file_and_path(entries, path, prepared, tiny):
     rewrite(prepared.case_folder(tiny.cases[0]) / "case.json", **entries)
-    with pytest.raises(DatasetError, match=rf"{tiny.cases[0]}/case\.json: "):
+    with pytest.raises(DatasetError, match=rf"{tiny.cases[0]}/case\.json: .*{re.escape(path)}"):
         PreparedDataset.open(prepared.folder).case(tiny.cases[0])
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
+def test_a_damaged_case_cannot_be_opened_and_is_prepared_again(content, prepared, raw, config, tiny):
+    file = prepared.case_folder(tiny.cases[0]) / "case.json"
+    before = file.read_bytes()
+    file.write_bytes(content)
+    with pytest.raises(DatasetError, match=re.escape(str(file))):
+        _ = PreparedDataset.open(prepared.folder).fingerprint
+    prepare(raw, prepared.folder, config, workers=1, progress=False)
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"name": "../x"}'])
+def test_a_folder_with_a_description_of_something_else_is_not_written_into(content, raw, tmp_path, config):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "dataset.json").write_text(content)
+    with pytest.raises(DatasetError, match=rf"{tmp_path / 'out'}: .*-o"):
+        prepare(raw, tmp_path / "out", config, workers=1, progress=False)
+    assert (tmp_path / "out" / "dataset.json").read_text() == content

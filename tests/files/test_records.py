@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from continual_segment.errors import ModelError
-from continual_segment.files.records import as_record, parse_json, read_toml
+from continual_segment.files.records import as_record, parse_json, read_json, read_toml
 
 
 @dataclass(frozen=True)
@@ -93,3 +93,15 @@ def test_files_that_are_no_text_no_json_or_no_toml_are_named(tmp_path: Path) -> 
     for text in ("nothing", "[" * 100_000):
         with pytest.raises(ModelError, match=r"a\.pack"):
             parse_json(text, Description, "a.pack", ModelError, "Get the pack again.")
+
+
+def test_numbers_as_keys_of_an_object_are_read(tmp_path):
+    (tmp_path / "rows.json").write_text('{"7": [0, 5]}')
+    assert read_json(tmp_path / "rows.json", dict[int, tuple[int, int]], ModelError, "") == {7: (0, 5)}
+
+
+def test_a_file_that_is_missing_or_no_text_is_an_error_with_its_name(tmp_path):
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe")
+    for name in ("binary.json", "missing.json"):
+        with pytest.raises(ModelError, match=f"{name}: .*Restore it"):
+            read_json(tmp_path / name, Description, ModelError, "Restore it.")

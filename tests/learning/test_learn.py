@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 import torch
 
+from continual_segment.data.intensity import Intensity
 from continual_segment.data.prepare import prepare
+from continual_segment.data.prepare_config import NnunetPreparation, PrepareConfig
 from continual_segment.errors import ContinualSegmentError, DatasetError, ModelError
 from continual_segment.files import read_scan
 from continual_segment.learning import LearnConfig, learn_dataset
 from continual_segment.learning import train_decoder as decoder_module
+from continual_segment.learning.anomaly import learn_anomaly
+from continual_segment.learning.same_preparation import in_words
 from continual_segment.learning.step import run_folder
 from continual_segment.learning.train_decoder import PatchSource, run_signature, train_decoder
 from continual_segment.model import Model, verify
@@ -121,9 +125,10 @@ def test_a_dataset_of_another_spacing_is_refused_with_the_command_to_type(
 ):
     other = replace(Model.open(base_folder).prepare, spacing_mm=(20.0, 20.0, 20.0))
     dataset = prepare(raw_datasets["chest"], tmp_path / "prepared", other, workers=1, progress=False)
-    with pytest.raises(DatasetError, match="was prepared with") as refused:
-        learn_dataset(dataset, base_folder, config, "chest")
-    assert f"`conseg prepare RAW --model {base_folder}`" in str(refused.value)
+    for learn in (learn_dataset, learn_anomaly):
+        with pytest.raises(DatasetError, match=r"20 x 20 x 20 mm.*16 x 16 x 16 mm") as refused:
+            learn(dataset, base_folder, config, "chest")
+        assert f"`conseg prepare RAW --model {base_folder}`" in str(refused.value)
     assert not run_folder(base_folder, "chest").exists()
 
 
@@ -237,3 +242,24 @@ def test_without_a_regressor_labels_alone_tell_the_body_parts(datasets, config, 
     assert not (tmp_path / "model" / "body_parts.safetensors").exists()
     assert pack.card["body_parts"]["by_labels"] == pack.card["body_parts"]["scans"] > 0
     assert verify(tmp_path / "model").good
+
+
+@pytest.mark.parametrize(
+    ("intensity", "words"),
+    [
+        (
+            PrepareConfig((5, 1.5, 1.5), Intensity.window(-1000, 400)),
+            "spacing 5 x 1.5 x 1.5 mm and intensity window (clip_hu -1000 to 400)",
+        ),
+        (PrepareConfig((2, 2, 2), Intensity("z-score")), "spacing 2 x 2 x 2 mm and intensity z-score"),
+    ],
+)
+def test_a_preparation_is_shown_in_words(intensity, words):
+    assert in_words(PrepareConfig((5, 1.5, 1.5), intensity)) == words
+
+
+def test_preparations_that_differ_are_shown_differently():
+    ours = PrepareConfig((2, 2, 2))
+    theirs = replace(ours, nnunet=NnunetPreparation())
+    other = replace(ours, nnunet=NnunetPreparation(separate_z=True))
+    assert len({in_words(config) for config in (ours, theirs, other)}) == 3

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from hashlib import file_digest, sha256
@@ -29,11 +29,19 @@ from scipy import ndimage
 
 from continual_segment.data.prepare_config import PrepareConfig
 from continual_segment.data.prepared import PreparedDataset, case_folder
+from continual_segment.data.prepared_records import (
+    CaseRecord,
+    Checksum,
+    DatasetHeader,
+    Stamp,
+    read_fields,
+)
 from continual_segment.data.raw import RawCase, RawDataset
 from continual_segment.data.resample import resample_labels, resample_scan
 from continual_segment.data.splits import split_cases
 from continual_segment.errors import DatasetError
 from continual_segment.files.atomic import UNFINISHED, atomic_path, write_json
+from continual_segment.files.records import as_record
 from continual_segment.processes import for_each, workers_for
 from continual_segment.progress import progress_bar
 from continual_segment.volume import LabelMap, Volume
@@ -52,7 +60,6 @@ logger = logging.getLogger(__name__)
 CASE_ARRAYS = ("scan.b2nd", "labels.b2nd", "foreground.npy")
 FOREGROUND_POSITIONS = 2000  # per organ and case
 PATIENCE = 15.0  # seconds to wait for another process: it may only be looking whether all cases are done
-Stamp = list[str | int]  # path, size and time of change of a file, as JSON has them
 CHUNK, BLOCK = (32, 128, 128), (16, 32, 32)  # a patch unpacks whole blocks: small ones waste little
 
 
@@ -243,37 +250,35 @@ def _write_foreground(file: Path, labels: np.ndarray, case_name: str) -> dict[in
 
 
 def _origin(
-    stamps: list[Stamp], raw: RawDataset, config: PrepareConfig, known: dict[str, Any]
+    stamps: Sequence[Stamp], raw: RawDataset, config: PrepareConfig, known: Mapping[Stamp, Checksum]
 ) -> dict[str, Any]:
     """All that a prepared case depends on, as JSON has it; the case is up to date while this is equal.
 
-    `stamps` are its files', `known` is its `case.json`: files with the stamps noted there are not read.
+    `stamps` are its files'; those with a stamp in `known` are not read.
     """
-    pairs = zip(known["seen"], known["origin"]["files"], strict=True) if known else ()
-    before = {tuple(stamp): file for stamp, file in pairs}
     origin = {
         "format": config.format,
         "config": config.described(),
         "organs": [organ.name for organ in raw.organs],
-        "files": [before.get(tuple(stamp)) or _name_and_checksum(Path(str(stamp[0]))) for stamp in stamps],
+        "files": [known.get(stamp) or _name_and_checksum(Path(stamp[0])) for stamp in stamps],
     }
     return json.loads(json.dumps(origin))
 
 
-def _stamps(case: RawCase) -> list[Stamp]:
-    return [_stamp(path.resolve()) for path in (case.scan, *case.labels)]
+def _stamps(case: RawCase) -> tuple[Stamp, ...]:
+    return tuple(_stamp(path.resolve()) for path in (case.scan, *case.labels))
 
 
 def _stamp(path: Path) -> Stamp:
     try:
         stat = path.stat()
     except OSError:
-        return [str(path), 0, 0]  # gone: reading the case says so
-    return [str(path), stat.st_size, stat.st_mtime_ns]
+        return str(path), 0, 0  # gone: reading the case raises
+    return str(path), stat.st_size, stat.st_mtime_ns
 
 
-def _name_and_checksum(path: Path) -> tuple[str, str]:
-    """Both: where every organ has a file, its name says which."""
+def _name_and_checksum(path: Path) -> Checksum:
+    """Both: where every organ has a file, the name identifies the organ."""
     try:
         with path.open("rb") as stream:
             return path.name, file_digest(stream, "sha256").hexdigest()
@@ -283,14 +288,15 @@ def _name_and_checksum(path: Path) -> tuple[str, str]:
 
 def _is_up_to_date(case: RawCase, folder: Path, raw: RawDataset, config: PrepareConfig) -> bool:
     """Files found unchanged in another place or time are noted, and not read the next time."""
-    stamps = _stamps(case)
+    file, stamps = folder / "case.json", _stamps(case)
     try:
-        known = json.loads((folder / "case.json").read_text(encoding="utf-8"))
-        same = bool(known["origin"] == _origin(stamps, raw, config, known))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        described = read_fields(file)
+        known = as_record(described, CaseRecord, str(file), DatasetError)
+    except DatasetError:  # missing or damaged: the case is made anew
         return False
-    if same and known["seen"] != stamps:
-        write_json(folder / "case.json", known | {"seen": stamps})
+    same = bool(described["origin"] == _origin(stamps, raw, config, known.checksums))
+    if same and known.seen != stamps:
+        write_json(file, described | {"seen": stamps})
     return same
 
 
@@ -302,14 +308,15 @@ def _refuse_another_dataset(raw: RawDataset, folder: Path) -> None:
     if not file.is_file():
         return
     try:
-        described = json.loads(file.read_text(encoding="utf-8"))
-        there, prepared = described["name"], "format" in described and (folder / "cases").is_dir()
-    except (OSError, ValueError, KeyError, TypeError):
-        there, prepared = "that cannot be read", False
+        there = as_record(read_fields(file), DatasetHeader, str(file), DatasetError).name
+    except DatasetError:
+        there = ""
+    prepared = there and (folder / "cases").is_dir()
     if not prepared or there != raw.name:
+        found = f"the prepared dataset {there}" if prepared else "a raw or damaged dataset"
         raise DatasetError(
-            f"{folder}: holds {'the prepared' if prepared else 'a raw or damaged'} dataset {there}; nothing "
-            f"or {raw.name}, prepared, was expected. Choose another folder with -o."
+            f"{folder}: contains {found}; an empty folder or {raw.name}, prepared, was expected. "
+            "Choose another folder with -o."
         )
 
 

@@ -17,16 +17,16 @@ import logging
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from continual_segment.data.prepare_config import FORMATS, PrepareConfig
-from continual_segment.data.prepared_case import PREPARE, PreparedCase, damage_named, read_json
+from continual_segment.data.prepared_case import PreparedCase
+from continual_segment.data.prepared_records import ADVICE, DatasetHeader, DatasetRecord, read_fields
 from continual_segment.data.splits import SPLITS, Split
 from continual_segment.errors import DatasetError
 from continual_segment.files.atomic import write_json
 from continual_segment.files.records import as_record
 from continual_segment.names import check_file_name
-from continual_segment.organs import Organ, check_organs, check_table
+from continual_segment.organs import Organ
 
 log = logging.getLogger(__name__)
 
@@ -56,15 +56,8 @@ class PreparedDataset:
     def open(cls, folder: str | Path) -> PreparedDataset:
         """Read the description; arrays are opened when a case is asked for them."""
         folder = Path(folder)
-        described = _description(folder)
-        with damage_named(folder / "dataset.json"):
-            dataset = cls(
-                folder=folder,
-                name=check_file_name(described["name"], "The dataset", DatasetError),
-                organs=_organs_of(described["organs"]),
-                config=as_record(described["config"], PrepareConfig, "config", DatasetError, PREPARE),
-                splits=_splits_of(described["cases"]),
-            )
+        record = _description(folder)
+        dataset = cls(folder, record.name, record.organs, record.config, record.cases)
         missing = [name for name in dataset.splits if not (dataset.case_folder(name) / "case.json").is_file()]
         if missing:
             raise DatasetError(
@@ -131,12 +124,12 @@ class PreparedDataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes with organs, settings, split and any case; a stopped run goes on only with the same.
+        """Changes with organs, settings, split and any case; a run resumes only with the same one.
 
-        `case.json` stands for the case: it has checksums of the files it was made from. Where these lie
-        and how old they are, which a copy changes, does not count.
+        `case.json` represents the case: it has checksums of the files it was made from. Their paths and
+        times, which a copy changes, do not count.
         """
-        cases = {name: read_json(self.case_folder(name) / "case.json") for name in self.splits}
+        cases = {name: read_fields(self.case_folder(name) / "case.json") for name in self.splits}
         for case in cases.values():
             case.pop("seen", None)
         described = [[organ.name for organ in self.organs], self.config.described(), self.splits, cases]
@@ -144,8 +137,8 @@ class PreparedDataset:
 
     @cached_property
     def _cases(self) -> dict[str, PreparedCase]:
-        intensity = self.config.intensity
-        cases = {name: PreparedCase.open(self.case_folder(name), intensity) for name in self.splits}
+        intensity, organs = self.config.intensity, len(self.stored_organs or self.organs)
+        cases = {name: PreparedCase.open(self.case_folder(name), intensity, organs) for name in self.splits}
         if self.stored_organs is None:
             return cases
         label = {organ: number for number, organ in enumerate(self.organs, start=1)}
@@ -163,8 +156,8 @@ def default_folder(raw: Path) -> Path:
     return Path(f"{raw.resolve().name}_prepared")
 
 
-def _description(folder: Path) -> dict[str, Any]:
-    """dataset.json of a prepared dataset, or the sentence that says what the folder is instead."""
+def _description(folder: Path) -> DatasetRecord:
+    """dataset.json of a prepared dataset; DatasetError names what the folder is instead."""
     if not folder.is_dir():
         raise DatasetError(f"{folder}: there is no such folder. `conseg prepare RAW -o {folder}` makes it.")
     file = folder / "dataset.json"
@@ -178,25 +171,10 @@ def _description(folder: Path) -> dict[str, Any]:
             f"{folder}: this is no prepared dataset (dataset.json and cases/ expected). "
             f"If it is a raw dataset, prepare it first: conseg prepare {folder}"
         )
-    described = read_json(file)
-    if described.get("format") not in FORMATS:
+    described = read_fields(file)
+    found = as_record(described, DatasetHeader, str(file), DatasetError, ADVICE).format
+    if found not in FORMATS:
         raise DatasetError(
-            f"{file}: format {described.get('format')!r}, this version reads {FORMATS[0]} and {FORMATS[1]}. "
-            "Run `conseg prepare` again."
+            f"{file}: format {found}; this version reads {FORMATS[0]} and {FORMATS[1]}. {ADVICE}"
         )
-    return described
-
-
-def _organs_of(described: list[dict[str, Any]]) -> tuple[Organ, ...]:
-    organs = tuple(Organ(**organ) for organ in described)
-    check_organs(organs, DatasetError)
-    check_table(organs, DatasetError)
-    return organs
-
-
-def _splits_of(described: dict[str, Split]) -> dict[str, Split]:
-    for name, split in described.items():
-        check_file_name(name, "The case", DatasetError)
-        if split not in SPLITS:
-            raise ValueError(f"{name} is in the split {split!r}, which is none of {', '.join(SPLITS)}")
-    return described
+    return as_record(described, DatasetRecord, str(file), DatasetError, ADVICE)

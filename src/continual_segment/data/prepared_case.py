@@ -5,9 +5,6 @@ Arrays are blosc2, opened on first use in each process and sliced to be read.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,12 +14,11 @@ import blosc2
 import numpy as np
 
 from continual_segment.data.intensity import FittedIntensity, Intensity
+from continual_segment.data.prepared_records import ADVICE, CaseRecord
 from continual_segment.errors import DatasetError
-from continual_segment.files.records import as_record
+from continual_segment.files.records import read_json
 from continual_segment.names import printable
 from continual_segment.volume import Grid
-
-PREPARE = "Run `conseg prepare` again."
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,28 +63,28 @@ class PreparedCase:
         return {label: table[start:stop, 1:] for label, (start, stop) in self.foreground_rows.items()}
 
     @classmethod
-    def open(cls, folder: Path, intensity: Intensity) -> PreparedCase:
-        described = read_json(folder / "case.json")
-        with damage_named(folder / "case.json"):
-            if described["name"] != folder.name:
-                raise ValueError(f"it describes the case {printable(repr(described['name']))}")
-            fitted = (
-                as_record(described.get("intensity"), FittedIntensity, "intensity", DatasetError, PREPARE)
-                if intensity.per_scan
-                else intensity.fitted()
+    def open(cls, folder: Path, intensity: Intensity, organs: int) -> PreparedCase:
+        """The case of a dataset with that intensity and number of organs."""
+        file = folder / "case.json"
+        record = read_json(file, CaseRecord, DatasetError, ADVICE)
+        if record.name != folder.name:
+            raise DatasetError(f"{file}: $.name is {printable(repr(record.name))}, another case. {ADVICE}")
+        if intensity.per_scan and record.intensity is None:
+            raise DatasetError(f"{file}: $.intensity is missing; {intensity.kind} needs it. {ADVICE}")
+        if (label := max(record.foreground, default=0)) > organs:
+            raise DatasetError(
+                f"{file}: $.foreground has label {label}, the dataset {organs} organs. {ADVICE}"
             )
-            grid, (scan, *labels) = described["grid"], [Path(file[0]) for file in described["seen"]]
-            return cls(
-                name=folder.name,
-                folder=folder,
-                grid=Grid(tuple(grid["shape"]), np.array(grid["affine"]), grid["orientation"]),
-                raw_scan=scan,
-                raw_labels=tuple(labels),
-                foreground_rows={
-                    int(label): (start, stop) for label, (start, stop) in described["foreground"].items()
-                },
-                intensity=fitted,
-            )
+        scan, *labels = (Path(path) for path, _, _ in record.seen)
+        return cls(
+            name=folder.name,
+            folder=folder,
+            grid=record.grid.grid,
+            raw_scan=scan,
+            raw_labels=tuple(labels),
+            foreground_rows=record.foreground,
+            intensity=record.intensity or intensity.fitted(),
+        )
 
     def renumbered(self, numbers: tuple[int, ...]) -> PreparedCase:
         """The same case with other label numbers; organs whose number is 0 become background."""
@@ -105,29 +101,6 @@ class RenumberedLabels:
 
     def __getitem__(self, place: Any) -> np.ndarray:
         return self.numbers[self.stored[place]]
-
-
-@contextmanager
-def damage_named(file: Path) -> Iterator[None]:
-    """Whatever is wrong with the entries of a file becomes a DatasetError that names it."""
-    try:
-        yield
-    except DatasetError as error:
-        raise DatasetError(f"{file}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DatasetError(
-            f"{file}: cannot be read ({printable(repr(error))}). Run `conseg prepare` again."
-        ) from error
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    try:
-        described = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DatasetError(f"{file}: cannot be read ({error}). {PREPARE}") from error
-    if not isinstance(described, dict):
-        raise DatasetError(f"{file}: a JSON object was expected. {PREPARE}")
-    return described
 
 
 def _opened(file: Path) -> Any:

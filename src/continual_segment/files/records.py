@@ -30,13 +30,13 @@ FIELD = re.compile(r"\.(\w+)(\[.*?\])?")
 
 def read_toml(path: Path, kind: type[Record], error: ErrorType, advice: str) -> Record:
     """The record in a TOML file; `advice` ends the error message with what to do."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as problem:
-        raise error(f"{path}: not a text file ({problem.reason}). {advice}") from problem
-    return as_record(
-        _parse(text, tomllib.loads, "TOML", str(path), error, advice), kind, str(path), error, advice
-    )
+    data = _parse(_read_text(path, error, advice), tomllib.loads, "TOML", str(path), error, advice)
+    return as_record(data, kind, str(path), error, advice)
+
+
+def read_json(path: Path, kind: type[Record], error: ErrorType, advice: str) -> Record:
+    """The record in a JSON file, as `read_toml`."""
+    return parse_json(_read_text(path, error, advice), kind, str(path), error, advice)
 
 
 def parse_json(text: str, kind: type[Record], where: str, error: ErrorType, advice: str) -> Record:
@@ -45,9 +45,9 @@ def parse_json(text: str, kind: type[Record], where: str, error: ErrorType, advi
 
 
 def as_record(data: Any, kind: type[Record], where: str, error: ErrorType, advice: str = "") -> Record:
-    """The record in parsed data; lists become tuples, and whole numbers floats, as the fields ask."""
+    """The record in parsed data, with the types of its fields: tuples of lists, floats of whole numbers."""
     try:
-        return msgspec.convert(data, kind)
+        return msgspec.convert(data, kind, str_keys=True)  # as keys are in JSON and TOML
     except msgspec.ValidationError as problem:
         sentence = printable(str(problem), LONGEST_PROBLEM).removesuffix(".") + _choices(kind, str(problem))
         raise error(f"{where}: {sentence}. {advice}".rstrip()) from problem
@@ -62,6 +62,15 @@ def _choices(kind: Any, problem: str) -> str:
     if found is None or get_origin(kind) is not Literal:
         return ""
     return f", which is one of {', '.join(map(str, get_args(kind)))}"
+
+
+def _read_text(path: Path, error: ErrorType, advice: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as problem:
+        raise error(f"{path}: not a text file ({problem.reason}). {advice}") from problem
+    except OSError as problem:
+        raise error(f"{path}: cannot be read ({problem.strerror}). {advice}") from problem
 
 
 def _parse(

@@ -19,8 +19,9 @@ from torch.utils.data import Dataset
 from continual_segment import __version__
 from continual_segment.data.patches import Patches
 from continual_segment.data.prepared import PreparedDataset
-from continual_segment.errors import DatasetError, ModelError
+from continual_segment.errors import ModelError
 from continual_segment.learning.learn_config import LearnConfig
+from continual_segment.learning.same_preparation import check_preparation
 from continual_segment.learning.step import check_splits, run_folder
 from continual_segment.learning.train_decoder import PatchSource, signature_of
 from continual_segment.model import Model
@@ -58,11 +59,7 @@ def learn_anomaly(
     model = Model.open(folder)
     if head_file(name) in model.files:
         raise ModelError(f"{folder} has an anomaly head '{name}' already. Give another --name.")
-    if dataset.config != model.prepare:
-        raise DatasetError(
-            f"{dataset.folder} was prepared with {dataset.config}, the encoder of {folder} reads "
-            f"{model.prepare}. Prepare the raw dataset again with `conseg prepare RAW --model {folder}`."
-        )
+    check_preparation(dataset, model)
     settings = config.later
     torch.manual_seed(settings.seed)
     encoder = model.load_encoder().to(settings.device)

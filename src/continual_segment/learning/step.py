@@ -35,6 +35,7 @@ from continual_segment.learning.auxiliary import FILE as HEAD_FILE
 from continual_segment.learning.auxiliary import BodyPartQuestion, body_part_question
 from continual_segment.learning.learn_config import LearnConfig, Stage
 from continual_segment.learning.prune import prune_decoder
+from continual_segment.learning.same_preparation import check_preparation
 from continual_segment.learning.search import search_decoder
 from continual_segment.learning.train_decoder import FrozenStep, PatchSource, train_decoder
 from continual_segment.model import Model, OrganPack
@@ -226,11 +227,7 @@ def open_for(dataset: PreparedDataset, folder: Path, name: str) -> Model:
             f"{folder} has a pack '{name}' already. Nothing learned is overwritten: give another --name, or "
             f"remove it first with `conseg pack remove {name} -m {folder}`."
         )
-    if dataset.config != model.prepare:
-        raise DatasetError(
-            f"{dataset.folder} was prepared with {dataset.config}, the encoder of {folder} reads "
-            f"{model.prepare}. Prepare the raw dataset again with `conseg prepare RAW --model {folder}`."
-        )
+    check_preparation(dataset, model)
     model.check_organs(name, dataset.organs)
     return model
 
