@@ -65,7 +65,7 @@ def measure_coverage(
             continue
         by_labels += told_by_labels
         shares.append(slices / slices.sum())
-        seen.append(slices * case.spacing_mm[0] >= LEAST_MM)
+        seen.append(slices * case.grid.spacing_mm[0] >= LEAST_MM)
     if not seen or not np.any(seen):
         return Coverage({}, {}, 0, unknown + len(seen), 0)
     often = np.mean(seen, axis=0)

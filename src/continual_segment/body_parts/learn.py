@@ -148,7 +148,7 @@ def training_cases(dataset: PreparedDataset, at_most: int) -> list[PreparedCase]
 
 
 def scan_of(case: PreparedCase) -> Volume:
-    return Volume(np.asarray(case.scan[:]), case.grid)
+    return case.volume
 
 
 def labels_of(dataset: PreparedDataset, at_most: int) -> Iterator[LabelMap | None]:
@@ -160,7 +160,7 @@ def labels_of(dataset: PreparedDataset, at_most: int) -> Iterator[LabelMap | Non
 
 def label_map(dataset: PreparedDataset, case: PreparedCase) -> LabelMap:
     names = {number: organ.name for number, organ in enumerate(dataset.organs, start=1)}
-    return LabelMap(np.asarray(case.labels[:]), case.grid, names)
+    return case.label_map(names)
 
 
 def anchored(scan: Thumbnails, labels: LabelMap | None) -> Thumbnails:

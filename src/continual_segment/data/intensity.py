@@ -53,6 +53,10 @@ class FittedIntensity:
             found[hu <= self.mask_above_hu] = 0
         return found
 
+    def to_hu(self, values: np.ndarray) -> np.ndarray:
+        """Hounsfield units of network input, apart from what clipping and masking removed; float32."""
+        return values.astype(np.float32) * np.float32(self.divide) + np.float32(self.subtract)
+
     @property
     def padding_value(self) -> float:
         """Network input where there is no scan."""
@@ -65,6 +69,10 @@ class FittedIntensity:
             return None
         low, high = ((value - self.subtract) / self.divide for value in self.clip_hu)
         return low, high
+
+
+ON_INPUT = FittedIntensity(padding="zero")
+"""Of values that are network input already."""
 
 
 @dataclass(frozen=True)

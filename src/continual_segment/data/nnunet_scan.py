@@ -159,8 +159,8 @@ class NnunetScan:
         return self.frame.from_network(put_back(voxels, self.box, self.frame.shape(self.scan.grid)))
 
     @property
-    def grid(self) -> Grid:
-        """Place of the network input in the patient, with our axes: `frame` relates its array to it."""
+    def crop_grid(self) -> Grid:
+        """Place of the crop in the patient, with our axes; `frame` relates the network's arrays to it."""
         whole, frame = self.scan.grid, self.frame
         starts = [
             length - part.stop if flipped else part.start
@@ -168,8 +168,12 @@ class NnunetScan:
         ]
         affine = whole.affine.copy()
         affine[:3, 3] += whole.affine[:3, :3] @ frame.in_own_order(starts)[::-1]
-        cropped = replace(whole, shape=frame.in_own_order(self.crop_shape), affine=affine)
-        return cropped.with_shape(frame.in_own_order(self.shape))
+        return replace(whole, shape=frame.in_own_order(self.crop_shape), affine=affine)
+
+    @property
+    def grid(self) -> Grid:
+        """Place of the network input."""
+        return self.crop_grid.with_shape(self.frame.in_own_order(self.shape))
 
 
 def _box_shape(box: Box) -> Shape:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import blosc2
 import numpy as np
@@ -27,6 +27,7 @@ import torch
 from filelock import FileLock, Timeout
 from scipy import ndimage
 
+from continual_segment.data.nnunet_scan import NnunetScan
 from continual_segment.data.prepare_config import PrepareConfig
 from continual_segment.data.prepared import PreparedDataset, case_folder
 from continual_segment.data.prepared_records import (
@@ -44,7 +45,7 @@ from continual_segment.files.atomic import UNFINISHED, atomic_path, write_json
 from continual_segment.files.records import as_record
 from continual_segment.processes import for_each, workers_for
 from continual_segment.progress import progress_bar
-from continual_segment.volume import LabelMap, Volume
+from continual_segment.volume import Grid, LabelMap, Volume
 
 __all__ = [
     "PrepareConfig",
@@ -177,27 +178,54 @@ def _prepare_case(case: RawCase, folder: Path, raw: RawDataset, config: PrepareC
     seen = _stamps(case)  # before anything is read: a file that changes meanwhile is found changed next time
     origin = _origin(seen, raw, config, known={})
     volume, labels = raw.read(case)
-    scan = prepare_scan(volume, config)
     small = labels.voxels.astype(np.uint8 if len(raw.organs) <= 255 else np.uint16, copy=False)
-    organs = resample_labels(LabelMap(small, labels.grid), scan.grid)
-    _write_array(folder / "scan.b2nd", scan.voxels)
-    _write_array(folder / "labels.b2nd", organs.voxels)
-    rows = _write_foreground(folder / "foreground.npy", organs.voxels, case.name)
+    make = _arrays_as_nnunet if config.nnunet else _arrays
+    scan, organs, grid, about = make(volume, LabelMap(small, labels.grid), config)
+    _write_array(folder / "scan.b2nd", scan)
+    _write_array(folder / "labels.b2nd", organs)
+    rows = _write_foreground(folder / "foreground.npy", organs, case.name)
     described = {
         "name": case.name,
         "grid": {
-            "shape": list(scan.grid.shape),
-            "spacing_mm": list(scan.grid.spacing_mm),
-            "affine": scan.grid.affine.tolist(),
-            "orientation": scan.grid.orientation,
+            "shape": list(grid.shape),
+            "spacing_mm": list(grid.spacing_mm),
+            "affine": grid.affine.tolist(),
+            "orientation": grid.orientation,
         },
         "foreground": rows,
         "origin": origin,
         "seen": seen,
-    }
-    if config.intensity.per_scan:
-        described["intensity"] = asdict(config.intensity.fitted(scan.voxels))
+    } | about
     write_json(folder / "case.json", described)  # last: from now on the case is there
+
+
+class CaseArrays(NamedTuple):
+    """What is stored of a case."""
+
+    scan: np.ndarray
+    labels: np.ndarray
+    grid: Grid
+    about: dict[str, Any]
+    """Fields of `case.json` that not every case has."""
+
+
+def _arrays(volume: Volume, labels: LabelMap, config: PrepareConfig) -> CaseArrays:
+    """Hounsfield units on the config's spacing."""
+    scan = prepare_scan(volume, config)
+    fitted = config.intensity.fitted(scan.voxels) if config.intensity.per_scan else None
+    about = {"intensity": asdict(fitted)} if fitted else {}
+    return CaseArrays(scan.voxels, resample_labels(labels, scan.grid).voxels, scan.grid, about)
+
+
+def _arrays_as_nnunet(volume: Volume, labels: LabelMap, config: PrepareConfig) -> CaseArrays:
+    """Network input in the network's axes, with labels resampled by us: those of nnU-Net need more memory."""
+    way = NnunetScan(volume, config)
+    dtype = np.float32 if config.intensity.kind == "none" else np.float16  # too coarse for Hounsfield units
+    scan = np.concatenate([slab.astype(dtype) for slab in way.slabs()])
+    cropped = LabelMap(way.frame.from_network(way.crop(labels.voxels)), way.crop_grid)
+    organs = way.frame.to_network(resample_labels(cropped, way.grid).voxels)
+    about = {"frame": asdict(way.frame), "intensity": asdict(way.normalised.intensity)}
+    return CaseArrays(scan, organs, way.grid, about)
 
 
 def _clear_case(folder: Path) -> None:

@@ -137,8 +137,8 @@ class PreparedDataset:
 
     @cached_property
     def _cases(self) -> dict[str, PreparedCase]:
-        intensity, organs = self.config.intensity, len(self.stored_organs or self.organs)
-        cases = {name: PreparedCase.open(self.case_folder(name), intensity, organs) for name in self.splits}
+        organs = len(self.stored_organs or self.organs)
+        cases = {name: PreparedCase.open(self.case_folder(name), self.config, organs) for name in self.splits}
         if self.stored_organs is None:
             return cases
         label = {organ: number for number, organ in enumerate(self.organs, start=1)}

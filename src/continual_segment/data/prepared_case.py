@@ -5,7 +5,7 @@ Arrays are blosc2, opened on first use in each process and sliced to be read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ from typing import Any
 import blosc2
 import numpy as np
 
-from continual_segment.data.intensity import FittedIntensity, Intensity
+from continual_segment.data.intensity import ON_INPUT, FittedIntensity
+from continual_segment.data.network_frame import NetworkFrame
+from continual_segment.data.prepare_config import PrepareConfig
 from continual_segment.data.prepared_records import ADVICE, CaseRecord
 from continual_segment.errors import DatasetError
 from continual_segment.files.records import read_json
 from continual_segment.names import printable
-from continual_segment.volume import Grid
+from continual_segment.volume import Grid, LabelMap, Volume
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,26 +30,47 @@ class PreparedCase:
     name: str
     folder: Path
     grid: Grid
+    """Place in the patient, with our axes; `frame` relates the arrays to it."""
     raw_scan: Path
     raw_labels: tuple[Path, ...]
     foreground_rows: dict[int, tuple[int, int]]
     """Per label present, its rows in the foreground table."""
     intensity: FittedIntensity
-    """How its Hounsfield units become network input."""
+    """How its stored values become network input."""
+    frame: NetworkFrame = field(default_factory=NetworkFrame)
+    """Axes of the stored arrays."""
+    applied: FittedIntensity | None = None
+    """How Hounsfield units became the stored values; None: they are Hounsfield units."""
     numbers: tuple[int, ...] | None = None
     """Stored label -> label, 0 for organs that are left out; None: labels are as they are stored."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        return self.grid.shape
+        """Of the stored arrays."""
+        return self.frame.shape(self.grid)
 
     @property
     def spacing_mm(self) -> tuple[float, float, float]:
-        return self.grid.spacing_mm
+        """Of the stored arrays, in the order of their axes."""
+        return self.frame.spacing_mm(self.grid)
+
+    @property
+    def volume(self) -> Volume:
+        """The whole scan in Hounsfield units, as far as clipping left them."""
+        voxels = np.asarray(self.scan[:])
+        voxels = voxels if self.applied is None else self.applied.to_hu(voxels)
+        return Volume(self.frame.from_network(voxels), self.grid)
+
+    def label_map(self, names: dict[int, str]) -> LabelMap:
+        """All labels with the names of organ numbers."""
+        return LabelMap(self.frame.from_network(np.asarray(self.labels[:])), self.grid, names)
 
     @property
     def scan(self) -> blosc2.NDArray:
-        """int16 Hounsfield units (z, y, x), clipped as the intensity allows; slice it to read."""
+        """Stored values (z, y, x); slice it to read.
+
+        int16 Hounsfield units, clipped as the intensity allows; or network input in the network's axes.
+        """
         return _opened(self.folder / "scan.b2nd")
 
     @property
@@ -63,13 +86,16 @@ class PreparedCase:
         return {label: table[start:stop, 1:] for label, (start, stop) in self.foreground_rows.items()}
 
     @classmethod
-    def open(cls, folder: Path, intensity: Intensity, organs: int) -> PreparedCase:
-        """The case of a dataset with that intensity and number of organs."""
+    def open(cls, folder: Path, config: PrepareConfig, organs: int) -> PreparedCase:
+        """The case of a dataset with that config and number of organs."""
+        intensity = config.intensity
         file = folder / "case.json"
         record = read_json(file, CaseRecord, DatasetError, ADVICE)
         if record.name != folder.name:
             raise DatasetError(f"{file}: $.name is {printable(repr(record.name))}, another case. {ADVICE}")
-        if intensity.per_scan and record.intensity is None:
+        if (config.nnunet is None) != (record.frame is None):
+            raise DatasetError(f"{file}: $.frame and the config of the dataset do not fit. {ADVICE}")
+        if (intensity.per_scan or record.frame) and record.intensity is None:
             raise DatasetError(f"{file}: $.intensity is missing; {intensity.kind} needs it. {ADVICE}")
         if (label := max(record.foreground, default=0)) > organs:
             raise DatasetError(
@@ -83,7 +109,9 @@ class PreparedCase:
             raw_scan=scan,
             raw_labels=tuple(labels),
             foreground_rows=record.foreground,
-            intensity=record.intensity or intensity.fitted(),
+            intensity=ON_INPUT if record.frame else record.intensity or intensity.fitted(),
+            frame=record.frame or NetworkFrame(),
+            applied=record.intensity if record.frame else None,
         )
 
     def renumbered(self, numbers: tuple[int, ...]) -> PreparedCase:

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from continual_segment.data.intensity import FittedIntensity
+from continual_segment.data.network_frame import NetworkFrame
 from continual_segment.data.prepare_config import PrepareConfig
 from continual_segment.data.splits import Split
 from continual_segment.errors import DatasetError
@@ -96,6 +97,8 @@ class CaseRecord:
     """Stamps of the files of `origin` when they were last compared."""
     intensity: FittedIntensity | None = None
     """None: the dataset's intensity is the same for every scan."""
+    frame: NetworkFrame | None = None
+    """Axes of the arrays, where the scan is stored as network input."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.seen) == len(self.origin.files):

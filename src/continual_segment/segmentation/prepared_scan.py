@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from continual_segment.body_parts import BodyPartRegressor
-from continual_segment.data.intensity import FittedIntensity
+from continual_segment.data.intensity import ON_INPUT
 from continual_segment.data.nnunet_resample import resample_like_nnunet
 from continual_segment.data.nnunet_scan import NnunetScan
 from continual_segment.data.prepare import on_spacing
@@ -28,8 +28,6 @@ from continual_segment.segmentation.windows import OWN_TILING, Tiling
 from continual_segment.volume import Grid, SliceSource, Volume, VolumeSlices
 
 Window = tuple[int, int, int]
-ON_INPUT = FittedIntensity(padding="zero")
-"""Of network input, which is normalised already."""
 
 
 class PreparedScan(Protocol):
