@@ -32,7 +32,7 @@ OBLIQUE_ENOUGH = 0.3
 
 
 class SitkImage(Protocol):
-    """What is asked of a SimpleITK image; SimpleITK itself is optional."""
+    """The methods used of a SimpleITK image; SimpleITK itself is optional."""
 
     def GetSpacing(self) -> tuple[float, ...]: ...
     def GetOrigin(self) -> tuple[float, ...]: ...
@@ -41,7 +41,7 @@ class SitkImage(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Where voxels lie in the patient."""
+    """Where voxels are in the patient."""
 
     shape: tuple[int, int, int]
     """(z, y, x)"""
@@ -196,7 +196,7 @@ class Volume(VoxelGrid):
         write_scan(path, self)
 
     def slices(self, part: slice) -> np.ndarray:
-        """Some slices, for whoever does not need all at a time; those of packed scans are unpacked."""
+        """Some slices, where not all are needed at a time; those of packed scans are unpacked."""
         return self.voxels[part]
 
     def scanned_slices(self, part: slice) -> np.ndarray | None:

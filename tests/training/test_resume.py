@@ -113,7 +113,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_whole(make_run, monkeypatch, 
         ContinualSegmentError, match=r"after 8 iterations could not be written .*No space"
     ) as full:
         run.go(fill_disk_after_the_first_checkpoint)
-    assert "give the same command again" in str(full.value)
+    assert "run the same command again" in str(full.value)
     monkeypatch.undo()
     files = {path.name for path in run.folder.iterdir()}
     assert files == {"checkpoint.pt", "log.csv", "curves.png"}  # no half-written neighbour
