@@ -184,7 +184,7 @@ def test_when_no_case_can_be_scored_every_reason_is_given(folders):
 @pytest.mark.parametrize("names", [{1: "liver"}, {1: "liver", 7: "--"}])
 def test_a_label_without_a_name_is_refused(names):
     truth = label_map({1: LIVER, 7: SPLEEN}, names)
-    with pytest.raises(DatasetError, match=r"case: the truth holds labels without a name: 7\."):
+    with pytest.raises(DatasetError, match=r"case: .*\b7\."):
         score_case("case", perfect_prediction(), truth)
 
 

@@ -149,7 +149,7 @@ def test_a_missing_slice_is_interpolated_and_reported(tmp_path):
 
 def test_too_many_missing_slices_are_refused_with_the_numbers_unless_forced(tmp_path):
     write_series(tmp_path, AXIAL.without(*range(12, 20)))
-    with pytest.raises(ScanError, match=r"8 slices are missing between -4\.7 and 23\.2 mm: a gap of 27\.9"):
+    with pytest.raises(ScanError, match=r"8 slices.*-4\.7.*23\.2 mm.*27\.9"):
         read_source(tmp_path)
     assert read_source(tmp_path, force=True).volume.voxels.shape[0] == 26
 

@@ -133,9 +133,7 @@ def test_a_dataset_of_another_spacing_is_refused_with_the_command_to_type(
 
 
 def test_a_name_that_is_taken_is_refused_before_training(base_folder, datasets, config):
-    with pytest.raises(
-        ModelError, match=r"has a pack 'totalseg' already.*conseg pack remove totalseg"
-    ) as taken:
+    with pytest.raises(ModelError, match="conseg pack remove totalseg") as taken:
         learn_dataset(datasets["chest"], base_folder, config, "totalseg")
     assert "give another --name" in str(taken.value)
 
@@ -184,7 +182,7 @@ def test_a_stopped_step_is_not_continued_with_other_settings(datasets, config, t
     with pytest.raises(OSError, match="disk is full"):
         learn_dataset(datasets["totalseg"], folder, config, "base")
     monkeypatch.undo()
-    with pytest.raises(ContinualSegmentError, match="belongs to a run with other data or settings"):
+    with pytest.raises(ContinualSegmentError, match=r"checkpoint\.pt: "):
         learn_dataset(
             datasets["totalseg"], folder, replace(config, first=replace(config.first, seed=9)), "base"
         )
