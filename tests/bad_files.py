@@ -71,7 +71,7 @@ bad("a wrong checksum", "truncated or damaged")(
 )
 bad("an empty scan", "Every voxel is 0")(nifti(np.zeros_like(XYZ)))
 bad("an 8-bit picture", "8-bit picture")(nifti((unit * 255).astype(np.uint8)))
-bad("values from 0 to 1", "too little to tell fat from muscle")(nifti(unit))
+bad("values from 0 to 1", "too little to separate fat from muscle")(nifti(unit))
 bad("values without offset", "without the scanner's offset")(nifti((XYZ + 1024).astype(np.int16)))
 bad("halved values", "Air seems to be at")(nifti((XYZ // 2).astype(np.int16)))
 bad("metres for millimetres", "The scan covers")(nifti(affine=AFFINE @ np.diag([0.001, 0.001, 0.001, 1])))
@@ -83,12 +83,12 @@ bad("a truncated NRRD file", "NRRD file is damaged")(
     cut(lambda f: write_by_itk(f / "w.nrrd"), "scan.nrrd", 0.6)
 )
 bad("text named as NRRD", "no NRRD file")(written("scan.nrrd", b"hello"))
-bad("an NRRD header alone", "NRRD file is damaged|does not say")(
+bad("an NRRD header alone", "NRRD file is damaged|position in the patient")(
     written("scan.nrrd", b"NRRD0004\ntype: short\n\n")
 )
 
 
-@bad("an NRRD file without space", "does not say how the volume lies")
+@bad("an NRRD file without space", "position in the patient")
 def _(folder):
     nrrd.write(str(folder / "scan.nrrd"), XYZ)
     return folder / "scan.nrrd"

@@ -60,7 +60,7 @@ bad("an empty folder", "no scan in this folder")(lambda f: make_folder(f, "empty
 bad("a folder without scans", "no scan in this folder")(
     lambda f: make_folder(f, "x", [("a.txt", b"a"), ("b", b"b")])
 )
-bad("garbage named as DICOM", "do not say where they lie|no scan")(
+bad("garbage named as DICOM", "without a position|no scan")(
     lambda f: make_folder(f, "x", [(f"{i}.dcm", bytes(range(256))) for i in range(4)])
 )
 bad("an MR series", "The images are MR; CT")(series(AXIAL, modality="MR"))
@@ -76,7 +76,7 @@ bad("a map of electron density", "CT in ED")(series(AXIAL, RescaleType="ED"))
 bad("two CT series", r"2 series could be meant")(
     lambda f: (series(FEW)(f), write_series(f / "series", FEW, "b", SeriesInstanceUID="1.2.3"))[0]
 )
-bad("different slices in one place", "lie in the same place")(
+bad("different slices in one place", "have the position of another one")(
     lambda f: (
         series(FEW)(f),
         change_files(lambda d: setattr(d, "PixelData", bytes(len(d.PixelData))))(
@@ -96,13 +96,13 @@ bad("damaged slices at both ends", "8 files of the series cannot be read: slice_
 bad("slices without pixels", "pixels cannot be decoded")(
     series(then=change_files(lambda d: d.__delitem__("PixelData")))
 )
-bad("slices that do not say where they lie", "do not say where they lie")(
+bad("slices without a position", "without a position")(
     series(then=change_files(lambda d: d.__delitem__("ImagePositionPatient")))
 )
-bad("pixels of no size", "do not say where they lie")(
+bad("pixels of no size", "without a position")(
     series(then=change_files(lambda d: setattr(d, "PixelSpacing", [0, 0])))
 )
-bad("rows along columns", "do not say where they lie")(
+bad("rows along columns", "without a position")(
     series(then=change_files(lambda d: setattr(d, "ImageOrientationPatient", [1, 0, 0, 1, 0, 0])))
 )
 bad("more rows than pixels", "pixels cannot be decoded")(

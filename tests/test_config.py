@@ -200,7 +200,5 @@ def test_what_cannot_be_gets_one_sentence_that_names_file_and_table(old, new, se
 
 
 def test_what_is_neither_preset_nor_file_gets_a_sentence():
-    with pytest.raises(
-        ConfigError, match=r"'huge' is neither a preset \(tiny, demo, laptop, paper\) nor a TOML"
-    ):
+    with pytest.raises(ConfigError, match=r"'huge'.*\(tiny, demo, laptop, paper\)"):
         load_preset("huge")

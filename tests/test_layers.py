@@ -53,7 +53,7 @@ def imported_modules(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names if name.name.split(".")[0] == PACKAGE)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative imports hide the room they come from"
+            assert node.level == 0, f"{path}: relative imports hide the package they come from"
             if (node.module or "").split(".")[0] == PACKAGE:
                 yield from (home_of(str(node.module), name.name) for name in node.names)
 

@@ -104,7 +104,7 @@ def test_small_files_are_not_worth_a_process(tmp_path, monkeypatch):
     file = tmp_path / "scan.nii.gz"
     file.write_bytes(b"1234")
     assert workers_for([file, tmp_path / "absent"]) == 1
-    assert workers_for([file], asked=7) == 7
+    assert workers_for([file], wanted=7) == 7
     monkeypatch.setattr("continual_segment.processes.BYTES_PER_WORKER", 1)
     assert workers_for([file] * 1000) == usable_cores()
 

@@ -6,7 +6,7 @@ The command line prints it and exits with code 2; anything else is our bug and k
 
 
 class ContinualSegmentError(Exception):
-    """What a user can cause and mend."""
+    """What a user can cause and fix."""
 
 
 class ScanError(ContinualSegmentError):
@@ -14,7 +14,7 @@ class ScanError(ContinualSegmentError):
 
 
 class DatasetError(ContinualSegmentError):
-    """A dataset that cannot be learned from as it stands."""
+    """A dataset that cannot be learned from as it is."""
 
 
 class ModelError(ContinualSegmentError):

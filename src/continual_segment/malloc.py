@@ -1,17 +1,17 @@
 """How malloc keeps memory between one layer of a network and the next.
 
 glibc gives large blocks back to the system as soon as they are freed; every layer then waits for the kernel
-to clear new pages. Told to keep them, it does so no more; benchmarks/malloc_thresholds.py measures what that
-gains on the machine at hand.
+to clear new pages. With these settings it keeps them; benchmarks/malloc_thresholds.py measures the gain on
+the machine at hand.
 
-Kept blocks must also fit again. PyTorch asks for aligned ones: malloc takes a little more, cuts crumbs off
+Kept blocks must also fit again. PyTorch requests aligned ones: malloc takes a little more, cuts crumbs off
 both ends and puts them into its caches of small blocks, where they are taken for used. A freed tensor is then
-some bytes short of the next one of its size, and much of the memory of a whole scan lies in such gaps
+some bytes short of the next one of its size, and much of the memory of a whole scan is in such gaps
 (docs/performance.md). Without the caches crumbs and block become one again. One of the two can be turned off
 at run time, the other one only before the process starts.
 
 Large blocks are read from end to end, over and over. In pages of 2 MB instead of 4 KB the processor finds
-them with fewer look-ups. That, too, must be asked for before the process starts, from glibc 2.35 on.
+them with fewer look-ups. That, too, must be set before the process starts, from glibc 2.35 on.
 
 Where there is no glibc nothing happens.
 """
@@ -57,18 +57,18 @@ def start_again_with_malloc_settings() -> None:
     To be called early in a program, before it holds or has printed anything. Returns where there is nothing
     to be done.
     """
-    told = os.environ.get(TUNABLES, "")
-    settings = with_malloc_settings(told)
-    if settings == told or not _is_glibc() or not sys.executable:
+    given = os.environ.get(TUNABLES, "")
+    settings = with_malloc_settings(given)
+    if settings == given or not _is_glibc() or not sys.executable:
         return
-    with suppress(OSError):  # then it goes on as it is
+    with suppress(OSError):  # then it runs as it is
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {TUNABLES: settings})
 
 
-def with_malloc_settings(told: str = "") -> str:
-    """Settings of glibc's malloc for networks; those already told stay as they are."""
-    untold = [f"{name}={value}" for name, value in FROM_THE_START.items() if name not in told]
-    return ":".join([told, *untold] if told else untold)
+def with_malloc_settings(given: str = "") -> str:
+    """Settings of glibc's malloc for networks; those already given stay as they are."""
+    missing = [f"{name}={value}" for name, value in FROM_THE_START.items() if name not in given]
+    return ":".join([given, *missing] if given else missing)
 
 
 def _is_glibc() -> bool:

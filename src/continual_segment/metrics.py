@@ -7,7 +7,7 @@ HD95 is the pool's 95th percentile, ASD its mean. Where the truth holds no voxel
 volume predicted there is reported; where the prediction is empty Dice is 0 and the distances are undefined.
 
 A label map may hold hundreds of organs, so no mask is ever made per organ: one pass over the map finds the
-surfaces of all of them, one count their volumes, and only the few surface voxels go on to a KD-tree.
+surfaces of all of them, one count their volumes, and only the few surface voxels enter a KD-tree.
 
 In:  two integer maps (z, y, x) on one grid, the voxel size
 Out: OrganScore per label
@@ -116,7 +116,7 @@ class _Numbering:
         lowest, highest = int(voxels.min()), int(voxels.max())
         table = np.zeros(max(highest, self.labels[-1]) - min(lowest, 0) + 1, kind)
         table[self.labels] = np.arange(1, len(self.labels) + 1)
-        # A negative number in the map reads the table from its end, where only zeros lie.
+        # A negative number in the map reads the table from its end, where there are only zeros.
         return table[voxels]
 
 
@@ -143,7 +143,7 @@ def _pooled_distances(
     alone_first = np.setdiff1d(first, second, assume_unique=True)
     alone_second = np.setdiff1d(second, first, assume_unique=True)
     shared = len(first) - len(alone_first)
-    # Voxels on both surfaces lie at distance 0 from the other: nothing to search for.
+    # Voxels on both surfaces are at distance 0 from the other: nothing to search for.
     return np.concatenate(
         [
             np.zeros(2 * shared),

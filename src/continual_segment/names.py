@@ -31,7 +31,7 @@ def printable(text: str, longest: int = LONGEST_NAME) -> str:
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """A question with the nearest known names, to stand in an error before what there is; or nothing."""
+    """A question with the nearest known names, for an error before the names there are; or nothing."""
     near = get_close_matches(given, list(known), 2)
     return f"Did you mean {' or '.join(sorted(near))}? " if near else ""
 

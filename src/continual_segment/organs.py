@@ -27,7 +27,7 @@ Side = Literal["left", "right", ""]
 BODY_PARTS: tuple[BodyPart, ...] = ("hip_thigh", "abdomen", "chest", "head_neck")
 """The body from below, in four; the parts meet at the lower end-plates of L5, T11 and T2."""
 UNKNOWN_PART = -1
-"""In place of an index in BODY_PARTS where nobody could tell; it restricts nothing."""
+"""In place of an index in BODY_PARTS where it is not known; no restriction."""
 
 FIRST_HASHED_ID, LAST_HASHED_ID = 1000, 65535  # above every table row, within uint16
 MOST_ORGANS = 1000
@@ -45,7 +45,7 @@ class Organ:
     snomed: str = ""
     """SNOMED CT code without its side, empty when unknown."""
     body_part: BodyPart = "whole"
-    """Where it lies; `whole` when it crosses body parts or is not in the table."""
+    """Where it is; `whole` when it crosses body parts or is not in the table."""
     group: str = ""
     """Organs reported together, such as `ribs`."""
     side: Side = ""
@@ -116,7 +116,7 @@ def check_table(organs: Sequence[Organ], error: type[Exception]) -> None:
 
 
 def part_of(name: str) -> str:
-    """The organ that this one lies within, such as the aorta for its arch; empty where there is none."""
+    """The organ that this one is part of, such as the aorta for its arch; empty where there is none."""
     return _wholes().get(canonical_name(name), "")
 
 

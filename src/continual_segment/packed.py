@@ -1,7 +1,10 @@
-"""Voxels at rest.
+"""Voxels that are held compressed in memory.
 
-A scan and its labels are there from reading to writing, but only some slices of them are looked at at a time.
-Packed, a scan takes half its memory and a label map a hundredth; slices are unpacked as they are asked for.
+A scan and its labels are needed from reading to writing, but only some slices of them at a time.
+Packed, a scan takes half its memory and a label map a hundredth; slices are unpacked when they are read.
+
+Appending 300 slices of 512 x 512 to a blosc2.NDArray takes five times as long (10.9 s, here 2.2 s). Gathered
+by eight, it takes as long and as much memory, and as much code, because an NDArray does not pickle.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ class PackedVoxels:
         return len(self._packets) * SLICES_A_PACKET + len(self._loose)
 
     def append(self, plane: np.ndarray, box: tuple[slice, slice] = (slice(None), slice(None))) -> None:
-        """Take a slice, or the `box` of one with nothing around it."""
+        """Append a slice, or the `box` of one with zeros around it."""
         whole = np.zeros(self.plane_shape, self.dtype)
         whole[box] = plane
         self._loose.append(whole)
@@ -53,7 +56,7 @@ class PackedVoxels:
         """Some slices, or with `[:]` all: an array of their own."""
         start, stop, step = part.indices(len(self))
         if step != 1:
-            raise ValueError(f"Slices are unpacked one after the other, not in steps of {step}.")
+            raise ValueError(f"Slices are unpacked in steps of 1, not of {step}.")
         found = np.empty((max(0, stop - start), *self.plane_shape), self.dtype)
         for number in range(start // SLICES_A_PACKET, -(-stop // SLICES_A_PACKET)):
             first = number * SLICES_A_PACKET
@@ -71,7 +74,7 @@ class PackedVoxels:
 
 
 class PackedVolume(Volume):
-    """A scan at rest. `voxels` unpacks all of it anew whenever it is asked for: `slices` is the way."""
+    """A compressed scan. `voxels` unpacks all of it on every access; `slices` unpacks a part."""
 
     packed: PackedVoxels
     packed_scanned: PackedVoxels | None

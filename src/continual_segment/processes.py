@@ -150,10 +150,10 @@ def beside(function: Callable[..., Any], *job: Any, start: Start = None) -> Iter
         worker.close()
 
 
-def workers_for(files: Iterable[Path], asked: int | None = None) -> int:
-    """The number asked for; by default one per core, and fewer where the files are small."""
-    if asked is not None:
-        return asked
+def workers_for(files: Iterable[Path], wanted: int | None = None) -> int:
+    """The number wanted; by default one per core, and fewer where the files are small."""
+    if wanted is not None:
+        return wanted
     size = sum(file.stat().st_size for file in files if file.is_file())
     return max(1, min(usable_cores(), size // BYTES_PER_WORKER))
 

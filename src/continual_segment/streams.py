@@ -58,7 +58,7 @@ class LastingStream:
 
 @contextmanager
 def lasting_streams() -> Iterator[LastingStream]:
-    """Make both streams lasting for a while; gives standard output, to ask for its problem."""
+    """Make both streams lasting for a while; gives standard output, whose problem can be read."""
     open_missing_streams()
     before = sys.stdout, sys.stderr
     output, errors = (LastingStream(stream) for stream in before)

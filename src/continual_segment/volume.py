@@ -32,7 +32,7 @@ OBLIQUE_ENOUGH = 0.3
 
 
 class SitkImage(Protocol):
-    """What is asked of a SimpleITK image; SimpleITK itself is optional."""
+    """The methods used of a SimpleITK image; SimpleITK itself is optional."""
 
     def GetSpacing(self) -> tuple[float, ...]: ...
     def GetOrigin(self) -> tuple[float, ...]: ...
@@ -50,7 +50,7 @@ class SliceSource(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Where voxels lie in the patient."""
+    """Where voxels are in the patient."""
 
     shape: tuple[int, int, int]
     """(z, y, x)"""

@@ -83,7 +83,7 @@ def refuse(monkeypatch):
     return forbid
 
 
-def test_a_file_without_rights_is_told(conseg, refuse, tmp_path):
+def test_a_file_without_rights_is_reported(conseg, refuse, tmp_path):
     path = write_nifti(tmp_path / "a.nii")
     refuse(path)
     code, said = conseg(path, tmp_path / "out")
@@ -100,7 +100,7 @@ def test_one_slice_without_rights_is_told_and_not_left_out(conseg, refuse, tmp_p
     assert not (tmp_path / "out").exists()
 
 
-def test_an_output_on_a_read_only_disk_is_told(conseg, tmp_path, monkeypatch):
+def test_an_output_on_a_read_only_disk_is_reported(conseg, tmp_path, monkeypatch):
     def read_only(self, *_, **__):
         raise OSError(errno.EROFS, "Read-only file system", str(self))
 
@@ -112,7 +112,7 @@ def test_an_output_on_a_read_only_disk_is_told(conseg, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("out", ["file/out", "/proc/nowhere/out"])
-def test_an_output_that_cannot_be_made_is_told(out, conseg, tmp_path):
+def test_an_output_that_cannot_be_made_is_reported(out, conseg, tmp_path):
     (tmp_path / "file").write_text("in the way")
     code, said = conseg(write_nifti(tmp_path / "a.nii"), tmp_path / out)
     assert code in (1, 2)

@@ -97,7 +97,7 @@ def test_dicom_files_beside_a_named_ct_are_listed(put, tmp_path, caplog):
 
 def test_a_folder_without_a_scan_names_those_below_that_have_some(put, tmp_path):
     folder = put("imagesTr/a.nii.gz", "labelsTr/a.nii.gz")
-    with pytest.raises(ScanError, match=r"no scan in this folder.*imagesTr/: 1 file, labelsTr/: 1 file"):
+    with pytest.raises(ScanError, match="imagesTr/: 1 file, labelsTr/: 1 file"):
         list_jobs(folder, tmp_path)
 
 
@@ -123,7 +123,7 @@ def test_names_that_terminals_would_obey_are_shown_without_effect(put, tmp_path,
 @pytest.mark.parametrize(("source", "output"), [("", ""), ("a.nii.gz", ""), ("a.nii.gz", "a.nii.gz")])
 def test_results_never_overwrite_their_scan(source, output, put, tmp_path):
     folder = put("a.nii.gz", "b.nii.gz")
-    with pytest.raises(ScanError, match=r"a\.nii\.gz: the results would overwrite this scan"):
+    with pytest.raises(ScanError, match=r"a\.nii\.gz: .*overwrite"):
         list_jobs(folder / source, folder / output, as_file=output.endswith(".gz"))
 
 

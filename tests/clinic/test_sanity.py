@@ -50,7 +50,10 @@ WRONG = {
         "from 0 to 255; .* an 8-bit picture",
     ),
     "values without offset": (lambda s: changed(s, s.volume.voxels + 1100), "stored values without the"),
-    "values from 0 to 1": (lambda s: changed(s, s.volume.voxels / np.float32(2000)), "too little to tell"),
+    "values from 0 to 1": (
+        lambda s: changed(s, s.volume.voxels / np.float32(2000)),
+        "too little",
+    ),
     "halved values": (lambda s: changed(s, s.volume.voxels // 2), r"Air seems to be at -50\d HU"),
     "one value": (lambda s: changed(s, np.zeros_like(s.volume.voxels)), "Every voxel is 0"),
     "no patient": (

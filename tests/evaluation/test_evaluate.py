@@ -158,7 +158,8 @@ def test_a_case_on_another_grid_is_told_and_the_others_are_scored(folders, other
     evaluation = evaluate(predictions, truth, workers=1)
     assert evaluation.cases == ("good",)
     (sentence,) = evaluation.failures
-    assert sentence.startswith("poor: the prediction lies on another grid (6 x 8 x 10 voxels")
+    assert sentence.startswith("poor: ")
+    assert "6 x 8 x 10 voxels" in sentence
 
 
 def test_a_failure_without_words_is_told_with_its_case(folders, monkeypatch):
@@ -183,7 +184,7 @@ def test_when_no_case_can_be_scored_every_reason_is_given(folders):
 @pytest.mark.parametrize("names", [{1: "liver"}, {1: "liver", 7: "--"}])
 def test_a_label_without_a_name_is_refused(names):
     truth = label_map({1: LIVER, 7: SPLEEN}, names)
-    with pytest.raises(DatasetError, match=r"case: the truth holds labels without a name: 7\."):
+    with pytest.raises(DatasetError, match=r"case: .*\b7\."):
         score_case("case", perfect_prediction(), truth)
 
 
@@ -209,7 +210,7 @@ def test_a_plain_folder_without_any_names_says_what_to_add(folders):
         evaluate(predictions, truth, workers=1)
 
 
-def test_a_dataset_json_that_cannot_be_is_told(folders):
+def test_a_dataset_json_that_cannot_be_is_reported(folders):
     predictions, truth = folders
     (truth / "dataset.json").write_text('{"labels": {"background": 0, "liver": [1, 2]}}')
     with pytest.raises(DatasetError, match=r"dataset\.json: .*region"):
@@ -219,7 +220,7 @@ def test_a_dataset_json_that_cannot_be_is_told(folders):
         evaluate(predictions, truth, workers=1)
 
 
-def test_a_missing_folder_is_told(folders, tmp_path):
+def test_a_missing_folder_is_reported(folders, tmp_path):
     with pytest.raises(DatasetError, match="there is no such folder"):
         evaluate(tmp_path / "nowhere", folders[1])
 
@@ -294,7 +295,7 @@ def test_the_json_is_strict_json_with_null_for_the_undefined(folders):
     assert data["mean"]["dice"] == pytest.approx(0.75)
 
 
-def test_reading_what_is_no_evaluation_is_told(tmp_path):
+def test_reading_what_is_no_evaluation_is_reported(tmp_path):
     with pytest.raises(DatasetError, match="not an evaluation"):
         Evaluation.read(tmp_path)
     (tmp_path / "evaluation.json").write_text('{"rows": [{"case": 1}]}')

@@ -135,5 +135,5 @@ def test_slices_compressed_with_loss_are_read_with_a_word(pack, plain, tmp_path)
 def test_other_compression_is_refused_by_name(syntax, name, tmp_path):
     for path in write_series(tmp_path, FEW):
         keep(path, read_header(path), b"whatever", UID(syntax))
-    with pytest.raises(ScanError, match=rf"pixels are compressed as {name}.*, which is not read\. Export"):
+    with pytest.raises(ScanError, match=rf"{name}.*Export"):
         read_source(tmp_path)

@@ -63,7 +63,7 @@ def test_every_kind_of_file_puts_organs_where_they_are_in_the_patient(kind, geom
 
 
 @pytest.mark.parametrize("degrees", [18.0, -12.0, 2.0])
-def test_a_tilt_is_taken_out_and_told(degrees, tmp_path):
+def test_a_tilt_is_taken_out_and_reported(degrees, tmp_path):
     write_series(tmp_path, tilted(degrees))
     source = read_source(tmp_path)
     assert f"tilted by {abs(degrees):.1f} degrees" in source.notes[0]
@@ -139,7 +139,7 @@ def test_labels_of_a_sheared_nifti_go_back_to_its_own_grid(tmp_path):
     np.testing.assert_array_equal(source.volume.scanned, is_within(source.volume.grid, GEOMETRIES["tilted"]))
 
 
-def test_a_missing_slice_is_interpolated_and_told(tmp_path):
+def test_a_missing_slice_is_interpolated_and_reported(tmp_path):
     write_series(tmp_path, AXIAL.without(9, 18))
     source = read_source(tmp_path)
     assert source.volume.voxels.shape[0] == 26
@@ -149,7 +149,7 @@ def test_a_missing_slice_is_interpolated_and_told(tmp_path):
 
 def test_too_many_missing_slices_are_refused_with_the_numbers_unless_forced(tmp_path):
     write_series(tmp_path, AXIAL.without(*range(12, 20)))
-    with pytest.raises(ScanError, match=r"8 slices are missing between -4\.7 and 23\.2 mm: a gap of 27\.9"):
+    with pytest.raises(ScanError, match=r"8 slices.*-4\.7.*23\.2 mm.*27\.9"):
         read_source(tmp_path)
     assert read_source(tmp_path, force=True).volume.voxels.shape[0] == 26
 
@@ -158,7 +158,7 @@ def test_a_series_whose_gaps_change_is_resampled(tmp_path):
     made = AXIAL.without(*range(1, 10, 2))
     write_series(tmp_path, made)
     source = read_source(tmp_path)
-    assert "Slices lie 3.10 to 6.20 mm apart" in source.notes[0]
+    assert "3.10 to 6.20 mm" in source.notes[0]
     assert_balls_lie_where_they_are(source, tolerance_voxels=0.3)  # half the slices are gone there
 
 
@@ -187,7 +187,7 @@ def test_different_slices_in_one_place_are_refused(tmp_path):
         data = read_header(path)
         data.PixelData = (np.frombuffer(data.PixelData, np.int16) + 1).tobytes()
         data.save_as(path)
-    with pytest.raises(ScanError, match="26 of 52 slices lie in the same place as another one but differ"):
+    with pytest.raises(ScanError, match="26 of 52 slices"):
         read_source(tmp_path)
 
 

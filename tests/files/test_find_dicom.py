@@ -110,7 +110,7 @@ def test_files_without_a_preamble_are_read(pattern, encoding, tmp_path):
 def test_a_damaged_file_without_a_preamble_is_an_error(tmp_path):
     folder = write_plain(tmp_path / "plain", "IM{:04}", "implicit")
     (folder / "IM0000").write_bytes((folder / "IM0000").read_bytes()[:30])
-    with pytest.raises(ScanError, match="1 file of the series cannot be read: IM0000"):
+    with pytest.raises(ScanError, match=r"1 file .*IM0000"):
         read_source(folder)
 
 

@@ -190,7 +190,7 @@ def test_a_truncated_gzip_file_is_told_even_when_one_byte_is_missing(tmp_path, k
     assert "truncated or damaged" in refused(path)
 
 
-def test_a_flipped_bit_in_a_gzip_file_is_told(tmp_path):
+def test_a_flipped_bit_in_a_gzip_file_is_reported(tmp_path):
     path = tmp_path / "scan.nii.gz"
     write_scan(path, read_scan(save(tmp_path / "whole.nii", some_scan())))
     data = bytearray(path.read_bytes())
@@ -199,14 +199,14 @@ def test_a_flipped_bit_in_a_gzip_file_is_told(tmp_path):
     assert "truncated or damaged" in refused(path)
 
 
-def test_a_truncated_plain_file_is_told(tmp_path):
+def test_a_truncated_plain_file_is_reported(tmp_path):
     path = save(tmp_path / "scan.nii", some_scan())
     path.write_bytes(path.read_bytes()[:-20])
     assert "cut short" in refused(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"PNG", b"x" * 1000])
-def test_what_is_no_nifti_is_told(tmp_path, content):
+def test_what_is_no_nifti_is_reported(tmp_path, content):
     (tmp_path / "scan.nii").write_bytes(content)
     assert "no NIfTI file" in refused(tmp_path / "scan.nii")
 

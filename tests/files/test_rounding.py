@@ -81,6 +81,6 @@ def test_exact_positions_stay_as_they_are():
 
 def test_uneven_slices_are_still_recognised(tmp_path):
     write_series(tmp_path, AXIAL.without(*range(1, 10, 2)))
-    assert "Slices lie 3.10 to 6.20 mm apart" in read_source(tmp_path).notes[0]
+    assert "3.10 to 6.20 mm" in read_source(tmp_path).notes[0]
     with pytest.raises(ScanError, match="10 slices are missing"):
         read_source(write_rounded(tmp_path / "b", replace(LONG, keep=(*range(60), *range(70, 154))), 1))

@@ -133,9 +133,7 @@ def test_a_dataset_of_another_spacing_is_refused_with_the_command_to_type(
 
 
 def test_a_name_that_is_taken_is_refused_before_training(base_folder, datasets, config):
-    with pytest.raises(
-        ModelError, match=r"has a pack 'totalseg' already.*conseg pack remove totalseg"
-    ) as taken:
+    with pytest.raises(ModelError, match="conseg pack remove totalseg") as taken:
         learn_dataset(datasets["chest"], base_folder, config, "totalseg")
     assert "give another --name" in str(taken.value)
 
@@ -184,7 +182,7 @@ def test_a_stopped_step_is_not_continued_with_other_settings(datasets, config, t
     with pytest.raises(OSError, match="disk is full"):
         learn_dataset(datasets["totalseg"], folder, config, "base")
     monkeypatch.undo()
-    with pytest.raises(ContinualSegmentError, match="belongs to a run with other data or settings"):
+    with pytest.raises(ContinualSegmentError, match=r"checkpoint\.pt: "):
         learn_dataset(
             datasets["totalseg"], folder, replace(config, first=replace(config.first, seed=9)), "base"
         )
@@ -247,15 +245,12 @@ def test_without_a_regressor_labels_alone_tell_the_body_parts(datasets, config, 
 @pytest.mark.parametrize(
     ("intensity", "words"),
     [
-        (
-            PrepareConfig((5, 1.5, 1.5), Intensity.window(-1000, 400)),
-            "spacing 5 x 1.5 x 1.5 mm and intensity window (clip_hu -1000 to 400)",
-        ),
-        (PrepareConfig((2, 2, 2), Intensity("z-score")), "spacing 2 x 2 x 2 mm and intensity z-score"),
+        (Intensity.window(-1000, 400), "5 x 1.5 x 1.5 mm and intensity window (clip_hu -1000 to 400)"),
+        (Intensity("z-score"), "5 x 1.5 x 1.5 mm and intensity z-score"),
     ],
 )
 def test_a_preparation_is_shown_in_words(intensity, words):
-    assert in_words(PrepareConfig((5, 1.5, 1.5), intensity)) == words
+    assert in_words(PrepareConfig((5, 1.5, 1.5), intensity)) == f"spacing {words}"
 
 
 def test_preparations_that_differ_are_shown_differently():

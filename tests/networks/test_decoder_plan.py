@@ -73,7 +73,7 @@ def test_nnunets_blocks_take_the_kernel_of_the_stage_they_meet(preset):
 
 
 def test_an_unknown_kernel_is_refused_on_construction():
-    with pytest.raises(ValueError, match=r"one of projection, 2d, p3d, 3d, nnunet, not 4d\."):
+    with pytest.raises(ValueError, match=r"projection, 2d, p3d, 3d, nnunet.*4d"):
         DecoderPlan(("2d", "4d"))
 
 

@@ -169,5 +169,5 @@ def test_bad_sizes_fail_on_construction(changes, sentence, network):
 def test_a_window_must_be_a_multiple_of_all_strides_together(network):
     assert network.total_stride == (2, 4, 4)
     network.check_window((8, 16, 12))
-    with pytest.raises(ValueError, match=r"\(8, 16, 10\) voxels is no multiple of \(2, 4, 4\)"):
+    with pytest.raises(ValueError, match=r"\(8, 16, 10\).*\(2, 4, 4\)"):
         network.check_window((8, 16, 10))

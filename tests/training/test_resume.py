@@ -91,7 +91,7 @@ def test_a_finished_run_is_not_run_again(make_run, unstopped):
 
 def test_a_checkpoint_of_other_settings_is_refused(make_run, unstopped):
     other = make_run("unstopped", signature="other settings")
-    with pytest.raises(ContinualSegmentError, match="belongs to a run with other data or settings") as caught:
+    with pytest.raises(ContinualSegmentError, match=r"checkpoint\.pt: ") as caught:
         other.go()
     assert f"delete {unstopped.folder} to start anew" in str(caught.value)
 
@@ -109,11 +109,9 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_whole(make_run, monkeypatch, 
             monkeypatch.setattr(torch, "save", full_disk)
         return run.loss_of(images, labels)
 
-    with pytest.raises(
-        ContinualSegmentError, match=r"after 8 iterations could not be written .*No space"
-    ) as full:
+    with pytest.raises(ContinualSegmentError, match=r"8 iterations.*No space") as full:
         run.go(fill_disk_after_the_first_checkpoint)
-    assert "give the same command again" in str(full.value)
+    assert "run the same command again" in str(full.value)
     monkeypatch.undo()
     files = {path.name for path in run.folder.iterdir()}
     assert files == {"checkpoint.pt", "log.csv", "curves.png"}  # no half-written neighbour

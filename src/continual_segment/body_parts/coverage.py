@@ -1,8 +1,8 @@
 """Where in the body a dataset teaches anything: measured while it is learned, kept in its pack.
 
 Of every training scan the slices between the lowest and the highest labelled voxel are counted per body part.
-Two things come out of it. The distribution, which sums to 1, is the paper's table. The coverage says
-where the pack can be believed: 1 where scans enough showed its organs, 0 where none did. A part that scans
+Two things come out of it. The distribution, which sums to 1, is the paper's table. The coverage is the
+reliability of the pack: 1 where enough scans showed its organs, 0 where none did. A part that scans
 show in passing, such as the neck above a chest, is as covered as any, since organs were labelled there.
 
 In:  a prepared dataset, the regressor of a model (or none)
@@ -37,13 +37,13 @@ class Coverage:
     coverage: dict[str, float]
     """Body part -> 1 where scans enough show labelled organs, 0 where none does. Empty: unknown."""
     distribution: dict[str, float]
-    """Body part -> share of the labelled height that lies in it, mean over scans."""
+    """Body part -> share of the labelled height in it, mean over scans."""
     scans: int
-    """That told of their body parts."""
+    """Those with known body parts."""
     unknown: int
-    """That did not."""
+    """Those without."""
     by_labels: int
-    """Of `scans`, those whose labels told it; the regressor told the others."""
+    """Of `scans`, those whose labels gave the parts; the regressor gave the others."""
 
     @property
     def card(self) -> dict[str, Any]:
@@ -58,12 +58,12 @@ def measure_coverage(
     shares, seen, by_labels, unknown = [], [], 0, 0
     for case in training_cases(dataset, at_most):
         labels = label_map(dataset, case)
-        regions, told_by_labels = regions_of(scan_of(case), labels, regressor)
+        regions, from_labels = regions_of(scan_of(case), labels, regressor)
         slices = slices_per_part(labels, regions)
         if not slices.sum():
             unknown += 1
             continue
-        by_labels += told_by_labels
+        by_labels += from_labels
         shares.append(slices / slices.sum())
         seen.append(slices * case.grid.spacing_mm[0] >= LEAST_MM)
     if not seen or not np.any(seen):
@@ -74,7 +74,7 @@ def measure_coverage(
 
 
 def regions_of(scan: Volume, labels: LabelMap, regressor: BodyPartRegressor | None) -> tuple[Regions, bool]:
-    """The body parts of a labelled scan, and whether its labels told them: vertebrae are surest."""
+    """The body parts of a labelled scan, and whether its labels gave them: vertebrae are most reliable."""
     if vertebra_bottoms(labels):
         return regions_from_labels(labels), True
     if regressor is not None and (found := regressor.regions(scan)).edges:
@@ -83,7 +83,7 @@ def regions_of(scan: Volume, labels: LabelMap, regressor: BodyPartRegressor | No
 
 
 def slices_per_part(labels: LabelMap, regions: Regions) -> np.ndarray:
-    """How many slices of each body part lie between the lowest and the highest labelled voxel."""
+    """The number of slices of each body part between the lowest and the highest labelled voxel."""
     filled = np.flatnonzero(labels.voxels.any(axis=(1, 2)))
     if not len(filled):
         return np.zeros(len(BODY_PARTS), int)

@@ -1,7 +1,7 @@
 """learn_body_parts: unlabelled scans become a regressor; vertebra labels, where there are any, calibrate it.
 
 The network learns from the order of slices and their distances alone. What its scores mean is read
-afterwards from scans with vertebra labels, or of organs that stand in for them: the score of every lower
+afterwards from scans with vertebra labels, or of organs in place of them: the score of every lower
 end-plate, the median over scans.
 """
 
@@ -29,7 +29,7 @@ from continual_segment.body_parts.loss import (
 from continual_segment.body_parts.regions import Calibration, RegionConfig, rise_per_mm, smoothed
 from continual_segment.body_parts.regressor import BodyPartRegressor, score_slices
 from continual_segment.body_parts.slices import RowConfig, SliceRows, SliceView, Thumbnails, make_thumbnails
-from continual_segment.body_parts.spine import LANDMARKS, USUAL_MM, end_plates, tells_heights
+from continual_segment.body_parts.spine import LANDMARKS, USUAL_MM, end_plates, has_known_heights
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.prepared_case import PreparedCase
 from continual_segment.model.fingerprint import fingerprint_data
@@ -71,7 +71,7 @@ class BodyPartConfig:
     distance_weight: float = 0.0
     """Of the distance loss beside it."""
     anchor_weight: float = 0.0
-    """Of a loss that ties scores to the heights that labels tell. Above 0 the regressor is no longer learned
+    """Of a loss that ties scores to the heights that labels give. Above 0 the regressor is no longer learned
     without labels, but in few updates, and also from parts of the body that no scan joins."""
     scans: int = 400
     """Of each dataset, at most: their thumbnails stay in memory."""
@@ -82,7 +82,7 @@ def learn_body_parts(
 ) -> BodyPartRegressor:
     """Train on the training scans of prepared datasets. `folder` keeps checkpoint, log and curves.
 
-    A stopped run goes on where it was. Without any vertebra label all regions will be unknown.
+    Run again to resume a stopped run. Without any vertebra label all regions will be unknown.
     """
     torch.manual_seed(config.train.seed)
     network = SliceScorer().to(config.train.device)
@@ -152,8 +152,8 @@ def scan_of(case: PreparedCase) -> Volume:
 
 
 def labels_of(dataset: PreparedDataset, at_most: int) -> Iterator[LabelMap | None]:
-    """The labels of the training cases; None for each where they hold nothing that tells a height."""
-    useful = tells_heights(organ.name for organ in dataset.organs)
+    """The labels of the training cases; None for each where they have no organ of a known height."""
+    useful = has_known_heights(organ.name for organ in dataset.organs)
     for case in training_cases(dataset, at_most):
         yield label_map(dataset, case) if useful else None
 
@@ -164,7 +164,7 @@ def label_map(dataset: PreparedDataset, case: PreparedCase) -> LabelMap:
 
 
 def anchored(scan: Thumbnails, labels: LabelMap | None) -> Thumbnails:
-    """The scan with its heights in the usual body, between the end-plates its labels tell."""
+    """The scan with its heights in the usual body, between the end-plates that its labels give."""
     plates = end_plates(labels) if labels is not None else {}
     if labels is None or len(plates) < 2:
         return scan

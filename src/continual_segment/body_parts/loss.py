@@ -1,4 +1,4 @@
-"""What order and distance of slices say about their scores; no label is needed.
+"""Losses on scores from the order and distance of slices; no label is needed.
 
 Scores (scan, slice) belong to slices at equal distances, from below. Heights are in mm.
 """

@@ -1,8 +1,8 @@
-"""Regions: which slices of a scan lie in which of the four body parts.
+"""Regions: which of the four body parts every slice of a scan belongs to.
 
 From labels, by the spine; or from the scores of the regressor, which are smoothed, made to rise, and cut at
 the scores of the landmarks. What does not look like a body scanned from one end to the other is unknown, and
-unknown restricts nobody.
+unknown restricts no pack.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Regions:
     """int8 (z,): index in BODY_PARTS per slice, or UNKNOWN_PART"""
     edges: tuple[float, ...] = ()
     """Slice numbers, with fractions, at which abdomen, chest, and head and neck begin; beyond the scan they
-    say on which side. Empty where unknown."""
+    show on which side. Empty where unknown."""
     reversed: bool = False
     """Whether the slices run from head to foot."""
     reasons: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Regions:
 
     @property
     def starts_mm(self) -> dict[str, float]:
-        """Part -> where its lower end lies along the patient's axis (the file's z, mm), if in the scan."""
+        """Part -> its lower end along the patient's axis (the file's z, mm), if in the scan."""
         last = len(self.body_part) - 0.5
         named = zip(BODY_PARTS[1:], self.edges, strict=False)
         return {name: height_mm(self.grid, edge) for name, edge in named if -0.5 <= edge <= last}
@@ -76,10 +76,10 @@ def parts_between(edges: Sequence[float], slices: int) -> np.ndarray:
 
 
 def regions_from_labels(labels: LabelMap) -> Regions:
-    """Body parts by the vertebrae of a label map, or organs that stand in for them."""
+    """Body parts by the vertebrae of a label map, or by organs in place of them."""
     ruler = ruler_of(labels)
     if ruler is None:
-        return unknown(labels.grid, "The labels hold no vertebra and no organ that tells the height.")
+        return unknown(labels.grid, "The labels have no vertebra and no organ of a known height.")
     edges = tuple(ruler.slice_at(USUAL_MM[name]) for name in LANDMARKS)
     return Regions(labels.grid, parts_between(edges, labels.grid.shape[0]), edges)
 
@@ -127,7 +127,7 @@ def regions_from_scores(
     calibration: Calibration,
     config: RegionConfig | None = None,
 ) -> Regions:
-    """Body parts from the score of every slice of `grid`; `body` says which slices show a body at all."""
+    """Body parts from the score of every slice of `grid`; `body` marks the slices that show a body at all."""
     config = config or RegionConfig()
     slice_mm = grid.spacing_mm[0]
     inside = np.flatnonzero(body)
@@ -162,9 +162,9 @@ def doubts(
     if not calibration.complete:
         return ["The regressor is not calibrated: no scan of its training had labelled vertebrae."]
     if slice_mm > config.largest_gap_mm:
-        return [f"Slices lie {slice_mm:.0f} mm apart, more than {config.largest_gap_mm:.0f}."]
+        return [f"Slices are {slice_mm:.0f} mm apart, more than {config.largest_gap_mm:.0f}."]
     if len(scores) < config.least_slices or np.ptp(heights_mm) < config.least_mm:
-        return [f"Only {len(scores)} slices show a body: too few to tell their order."]
+        return [f"Only {len(scores)} slices show a body: too few to find their order."]
     smooth = smoothed(scores, config.smooth_mm / slice_mm)
     order = abs(float(spearmanr(heights_mm, smooth).statistic)) if np.ptp(smooth) > 0 else 0.0
     if order < config.least_order:

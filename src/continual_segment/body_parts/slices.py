@@ -5,7 +5,7 @@ slices at equal distances; it follows from the seed and its number alone, as eve
 
 In:  scans
 Out: slices (scan, slice, y, x), Hounsfield units / 1000, and their heights in mm (2, scan, slice): in the
-     scan, and in the usual body where labels tell that (else NaN)
+     scan, and in the usual body where labels give that (else NaN)
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Thumbnails:
     body: np.ndarray
     """bool (slice,): where there is a body at all"""
     usual_mm: np.ndarray | None = None
-    """float (slice,): heights above the usual L5 as labels tell them, NaN where they do not; None: nowhere"""
+    """float (slice,): heights above the usual L5 as labels give them, NaN where they do not; None: nowhere"""
 
     @property
     def heights_mm(self) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 Parts meet at the lower end-plates of L5, T11 and T2. A vertebra that is labelled and whole gives its own
 height; between and beyond them heights follow from a table of usual vertebrae, stretched to this patient.
-Where no vertebra is labelled, a few organs whose ends lie at usual heights stand in.
+Where no vertebra is labelled, a few organs whose ends have usual heights replace them.
 
 In:  a label map with organ names
 Out: heights of the three landmarks, in slices
@@ -52,11 +52,11 @@ STAND_INS: dict[str, tuple[str, float]] = {
     "eye_left": ("middle", USUAL_MM["C1"] + 40),
     "eye_right": ("middle", USUAL_MM["C1"] + 40),
 }
-"""Organ -> which of its heights lies where, above the lower end-plate of L5."""
+"""Organ -> which of its heights is where, above the lower end-plate of L5."""
 STAND_IN_REACH_MM = 60.0
-"""How far beyond such organs heights are still told."""
+"""How far beyond such organs heights are extrapolated."""
 LEAST_RULER_MM = 100.0
-"""Shorter ones do not tell how tall a patient is."""
+"""Shorter ones give no estimate of a patient's height."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,14 @@ class Ruler:
     slice_mm: float
 
     def slice_at(self, usual_mm: float) -> float:
-        """Where in the scan, or beyond its ends, a usual height lies."""
+        """The slice, in the scan or beyond its ends, of a usual height."""
         beyond = usual_mm - float(np.clip(usual_mm, self.usual_mm[0], self.usual_mm[-1]))
         inside = float(np.interp(usual_mm, self.usual_mm, self.slices))
         return inside + beyond * self.stretch / self.slice_mm
 
     @property
     def stretch(self) -> float:
-        """This patient's millimetres per usual one; a short ruler does not tell."""
+        """This patient's millimetres per usual one; 1 for a short ruler."""
         if self.usual_mm[-1] - self.usual_mm[0] < LEAST_RULER_MM:
             return 1.0
         rise = (self.slices[-1] - self.slices[0]) * self.slice_mm
@@ -114,7 +114,7 @@ def vertebra_bottoms(labels: LabelMap) -> dict[str, float]:
 
 
 def end_plates(labels: LabelMap) -> dict[str, float]:
-    """The same; where no vertebra is labelled, by organs that stand in: those of the heights they span."""
+    """The same; where no vertebra is labelled, by organs in place of them: those of the heights they span."""
     if found := vertebra_bottoms(labels):
         return found
     ruler = ruler_of(labels)
@@ -124,7 +124,7 @@ def end_plates(labels: LabelMap) -> dict[str, float]:
     return {name: ruler.slice_at(usual) for name, usual in USUAL_MM.items() if low <= usual <= high}
 
 
-def tells_heights(names: Iterable[str]) -> bool:
+def has_known_heights(names: Iterable[str]) -> bool:
     """Whether any of these organs does."""
     known = {*STAND_INS, *(canonical_name(f"vertebrae_{name}") for name in VERTEBRAE)}
     return any(canonical_name(name) in known for name in names)
@@ -153,7 +153,7 @@ def _body_bottom(mask: np.ndarray, first_slice: int) -> float | None:
 
 
 def _stand_ins(labels: LabelMap) -> Iterator[tuple[float, float]]:
-    """Usual height and slice of the organs that stand in for vertebrae; an end cut by the scan is none."""
+    """Usual height and slice of the organs that replace vertebrae; an end cut by the scan is none."""
     for name, mask, first in _crops(labels, {name: name for name in STAND_INS}):
         kind, usual = STAND_INS[name]
         last = first + len(mask) - 1

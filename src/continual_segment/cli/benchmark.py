@@ -13,7 +13,7 @@ from continual_segment.cli.options import (
     add_quiet,
     add_stages,
     check_device,
-    say,
+    show,
 )
 from continual_segment.lab.methods import METHODS
 
@@ -113,12 +113,12 @@ def run(args: argparse.Namespace) -> int:
         args.budgets,
     )  # fmt: skip
     results = run_benchmark(args.out, plan)
-    say(args, f"Tables and figures: {results}")
+    show(args, f"Tables and figures: {results}")
     return 0
 
 
 def chosen(args: argparse.Namespace, config: ExperimentConfig) -> ExperimentConfig:
-    """The preset with what the command line says otherwise."""
+    """The preset with the options of the command line in place of its own."""
     from dataclasses import replace
 
     from continual_segment.errors import ConfigError

@@ -1,4 +1,4 @@
-"""`conseg bodyparts`: which slices of a scan lie in which part of the body."""
+"""`conseg bodyparts`: the body part of every slice of a scan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from continual_segment.cli.options import add_device, add_quiet, check_device, say
+from continual_segment.cli.options import add_device, add_quiet, check_device, show
 
 if TYPE_CHECKING:
     from continual_segment.body_parts import Regions
@@ -18,12 +18,12 @@ log = logging.getLogger(__name__)
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "bodyparts",
-        help="tell hip and thigh, abdomen, chest, head and neck apart in a scan",
+        help="find hip and thigh, abdomen, chest, head and neck in a scan",
         description="Print the slices of every body part in a scan: hip_thigh, abdomen, chest and head_neck, "
-        "which meet at the lower end-plates of L5, T11 and T2. Where the scan is too short, its slices lie "
-        "too far apart or it does not look like a body, the answer is unknown. With --learn, make the "
-        "regressor that tells them: from the scans of prepared datasets alone, in minutes on one core; "
-        "vertebra labels, where a dataset has them, only say what its scores mean.",
+        "which meet at the lower end-plates of L5, T11 and T2. Where the scan is too short, its slices are "
+        "too far apart or it does not look like a body, the result is unknown. With --learn, make the "
+        "regressor that finds them: from the scans of prepared datasets alone, in minutes on one core; "
+        "vertebra labels, where a dataset has them, only calibrate its scores.",
         epilog="Examples: conseg bodyparts scan.nii.gz -m body_parts.safetensors; "
         "conseg bodyparts PREPARED --learn -m body_parts.safetensors",
     )
@@ -71,16 +71,16 @@ def lines(regions: Regions) -> list[str]:
     """The body parts of a scan, head first, with slices and millimetres along the patient."""
     from continual_segment.body_parts.regions import height_mm
 
-    told = []
+    lines = []
     for name, (first, end) in reversed(regions.slices.items()):
         low, high = sorted(height_mm(regions.grid, edge - 0.5) for edge in (first, end))
-        told.append(f"  {name:<10} slices {first:>4} to {end - 1:<4} z {low:8.1f} to {high:8.1f} mm")
+        lines.append(f"  {name:<10} slices {first:>4} to {end - 1:<4} z {low:8.1f} to {high:8.1f} mm")
     unknown = int((regions.body_part < 0).sum())
     if unknown:
-        told.append(f"  {'unknown':<10} {unknown} of {len(regions.body_part)} slices")
+        lines.append(f"  {'unknown':<10} {unknown} of {len(regions.body_part)} slices")
     if regions.reversed:
-        told.append("  The slices run from head to foot.")
-    return [*told, *(f"  {reason}" for reason in regions.reasons)]
+        lines.append("  The slices run from head to foot.")
+    return [*lines, *(f"  {reason}" for reason in regions.reasons)]
 
 
 def run_learn(args: argparse.Namespace) -> int:
@@ -109,5 +109,5 @@ def run_learn(args: argparse.Namespace) -> int:
     (folder / "checkpoint.pt").unlink(missing_ok=True)  # the file holds all of it now
     if not regressor.calibration.complete:
         log.warning("No vertebra labels were found: scores mean nothing yet; every answer will be unknown.")
-    say(args, f"Wrote {target}; log and curves are in {folder}.")
+    show(args, f"Wrote {target}; log and curves are in {folder}.")
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from continual_segment.cli.options import add_preset, add_quiet, say
+from continual_segment.cli.options import add_preset, add_quiet, show
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -34,5 +34,5 @@ def run(args: argparse.Namespace) -> int:
     from continual_segment.lab.demo import demo
 
     report = demo(args.out, args.preset, args.cases, seed=args.seed)
-    say(args, f"Open {report} in a browser.")
+    show(args, f"Open {report} in a browser.")
     return 0

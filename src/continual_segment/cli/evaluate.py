@@ -134,8 +134,8 @@ def _forgotten(earlier: list[Evaluation], now: Evaluation) -> StepForgetting:
     for evaluation in earlier:
         if {(r.case, r.organ) for r in evaluation.rows} != {(r.case, r.organ) for r in now.rows}:
             raise DatasetError(
-                "An evaluation given as --earlier has other cases or organs than this one, so what was "
-                "forgotten cannot be told. Evaluate the same cases and organs after every step."
+                "An evaluation given as --earlier has other cases or organs than this one, so "
+                "forgetting cannot be measured. Evaluate the same cases and organs after every step."
             )
     return forgetting([{"dataset": evaluation.mean.dice} for evaluation in [*earlier, now]])[-1]
 
@@ -156,7 +156,7 @@ def _forgetting_line(forgotten: StepForgetting) -> str:
 
 
 def _report(evaluation: Evaluation, output: Path | None) -> None:
-    """What the table does not say, on stderr."""
+    """What the table does not show, on stderr."""
     for sentence in evaluation.failures:
         print(f"not scored: {sentence}", file=sys.stderr)
     for title, names in (

@@ -14,7 +14,7 @@ from continual_segment.cli.options import (
     add_quiet,
     add_stages,
     check_device,
-    say,
+    show,
 )
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         description="Learn the organs of one prepared dataset. Where MODEL does not exist yet, encoder and "
         "first decoder are trained and the model is made; otherwise the encoder stays frozen and a new "
         "pack is added. No earlier data is needed, and nothing learned earlier changes. Stop it with Ctrl-C "
-        "and give the same command again: it goes on where it was. With the stages search and prune the "
+        "and run the same command again to resume. With the stages search and prune the "
         "decoder is then made small: one kernel per block is searched, and blocks become 1x1x1 projections "
         "as long as the validation Dice falls by at most tau points.",
         epilog="Example: conseg learn kidneys_prepared -m mymodel --preset demo; with a small decoder: "
@@ -46,7 +46,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--anomaly-head", action="store_true",
-        help="the dataset's labels are tumours: learn a head that tells diseased tissue, on the model's "
+        help="the dataset's labels are tumours: learn a head that detects diseased tissue, on the model's "
         "frozen encoder, in place of a pack; merging then trusts packs learned with --anomaly there",
     )  # fmt: skip
     add_small_decoder(parser)
@@ -103,9 +103,9 @@ def run(args: argparse.Namespace) -> int:
     if args.anomaly_head:
         return run_anomaly(args, dataset, config)
     pack = learn(dataset, args.model, config, args.name, args.licence, args.anomalies)
-    say(
+    show(
         args,
-        f"{args.model} now has pack '{pack.name}': {told([organ.name for organ in pack.organs])}.\n"
+        f"{args.model} now has pack '{pack.name}': {shortened([organ.name for organ in pack.organs])}.\n"
         f"Validation Dice on patches {pack.card['validation_patch_dice']:.3f}; log and curves in "
         f"{run_folder(args.model, pack.name)}.\n"
         f"{small(pack.card)}"
@@ -118,7 +118,7 @@ def run_anomaly(args: argparse.Namespace, dataset: PreparedDataset, config: Lear
     from continual_segment.learning.anomaly import learn_anomaly
 
     head = learn_anomaly(dataset, args.model, config, args.name)
-    say(
+    show(
         args,
         f"{args.model} now has anomaly head '{head.name}', learned from {', '.join(head.anomalies)}: Dice on "
         f"validation patches {head.card['validation_patch_dice']:.3f}. Nothing else has changed.",
@@ -126,7 +126,7 @@ def run_anomaly(args: argparse.Namespace, dataset: PreparedDataset, config: Lear
     return 0
 
 
-def told(names: list[str], at_most: int = 12) -> str:
+def shortened(names: list[str], at_most: int = 12) -> str:
     more = len(names) - at_most
     return ", ".join(names[:at_most]) + (f" and {more} more" if more > 0 else "")
 

@@ -52,7 +52,7 @@ def add_quiet(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def say(args: argparse.Namespace, text: str) -> None:
+def show(args: argparse.Namespace, text: str) -> None:
     """Print a message that --quiet leaves out."""
     if not args.quiet:
         print(text)

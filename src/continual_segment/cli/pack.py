@@ -68,13 +68,13 @@ def run_list(args: argparse.Namespace) -> int:
 def parts_of(pack: OrganPack) -> str:
     """Where in the body a pack was taught, head first: its row of the paper's table."""
     if not pack.coverage:
-        return "body parts: not measured, so it is asked everywhere"
-    told = [
+        return "body parts: not measured, so it runs everywhere"
+    shares = [
         f"{part} {pack.distribution.get(part, 0):.1%}"
         for part, covered in reversed(pack.coverage.items())
         if covered
     ]
-    return f"body parts: {', '.join(told)} of the labelled height"
+    return f"body parts: {', '.join(shares)} of the labelled height"
 
 
 def run_add(args: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ class Parser(argparse.ArgumentParser):
         sys.exit(2)
 
     def _get_option_tuples(self, option_string: str) -> list[Any]:
-        """The options that an argument with a dash, which is no option itself, may stand for: none."""
+        """The options that an argument with a dash, which is no option itself, may abbreviate: none."""
         name = option_string.partition("=")[0]
         is_option = name[1:2] not in "0123456789." and " " not in name
         if is_option and self._subparsers is None:  # else it may be an option of the command that follows

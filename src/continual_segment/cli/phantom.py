@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from continual_segment.cli.options import add_preset, add_quiet, add_workers, say
+from continual_segment.cli.options import add_preset, add_quiet, add_workers, show
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -53,5 +53,5 @@ def run(args: argparse.Namespace) -> int:
     folder = write_phantom(
         args.out, args.dataset, args.cases, args.seed, spacing_mm, args.workers, organs=args.organs
     )
-    say(args, f"{args.cases} cases in {folder}. Next: conseg prepare {folder} --preset {args.preset}")
+    show(args, f"{args.cases} cases in {folder}. Next: conseg prepare {folder} --preset {args.preset}")
     return 0

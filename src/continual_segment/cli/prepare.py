@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from continual_segment.cli.options import add_quiet, say
+from continual_segment.cli.options import add_quiet, show
 
 if TYPE_CHECKING:
     from continual_segment.data.prepare import PrepareConfig, PreparedDataset
@@ -22,7 +22,7 @@ Check a dataset of CT scans with labels and prepare it for learning: every scan 
 resampled to one spacing, clipped to what the model reads, and stored so that patches are read quickly.
 Every case is checked first, and every problem of every case is listed at once.
 
-RAW is a folder in one of three layouts, which are told apart by themselves:
+RAW is a folder in one of three layouts; the layout is detected automatically:
   nnU-Net           dataset.json, imagesTr/<case>_0000.nii.gz, labelsTr/<case>.nii.gz
   TotalSegmentator  <case>/ct.nii.gz, <case>/segmentations/<organ>.nii.gz
   Decathlon         dataset.json that lists its files, imagesTr/<case>.nii.gz, labelsTr/<case>.nii.gz
@@ -36,8 +36,8 @@ examples:
   conseg prepare Dataset102_Larynx --model mymodel      a further one: prepared as that model needs it
   conseg prepare Dataset101_Kidneys --spacing 3 1.5 1.5 -o kidneys_3mm
 
-Stop it with Ctrl-C and give the same command again: it goes on where it was. Given again later, it prepares
-only the cases that were added or changed."""
+Stop it with Ctrl-C and run the same command again to resume. Run later, it prepares only the cases that were
+added or changed."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -96,9 +96,9 @@ def run(args: argparse.Namespace) -> int:
         raw = RawDataset.open(args.raw, workers=args.workers)
     dataset = prepare(raw, folder, config, args.workers)
     for note in raw.notes:
-        say(args, f"Note: {note}")
-    say(args, _described(dataset))
-    say(args, _next_step(args, dataset))
+        show(args, f"Note: {note}")
+    show(args, _described(dataset))
+    show(args, _next_step(args, dataset))
     return 0
 
 

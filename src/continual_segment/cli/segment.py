@@ -14,7 +14,7 @@ from continual_segment.cli.options import (
     add_old_spelling,
     add_quiet,
     check_device,
-    say,
+    show,
 )
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "segment",
         help="segment a scan or a folder of scans",
         description="Segment scans: one label map each on the scan's own grid, organ names in its header; or "
-        "as -ot asks. The organs that were found are listed with their volumes. In a batch a scan that fails "
+        "as -ot sets. The organs that were found are listed with their volumes. In a batch a scan that fails "
         "is reported at the end and the others are segmented all the same (exit code 1). Run the command "
         "again to resume.",
         epilog="Examples: conseg segment ct_folder -m mymodel -o results -ot dicom_seg,rtstruct --statistics "
@@ -133,8 +133,8 @@ def add_merging(parser: argparse.ArgumentParser) -> None:
         "--body-parts",
         type=Path,
         metavar="MODEL_OR_FILE",
-        help="what `conseg bodyparts --learn` wrote, in place of the model's own: tells rules the body "
-        "part of every slice, and packs are not run where they cover nothing",
+        help="what `conseg bodyparts --learn` wrote, in place of the model's own: gives rules the body "
+        "part of every slice; packs are not run where they cover nothing",
     )
     group.add_argument(
         "--ignore-coverage",
@@ -151,7 +151,7 @@ def add_speed(parser: argparse.ArgumentParser) -> None:
         "-f",
         "--fast",
         action="store_true",
-        help=f"windows overlap by {FAST_OVERLAP}, unless --overlap says otherwise: fewer windows; "
+        help=f"windows overlap by {FAST_OVERLAP}, unless --overlap is given: fewer windows; "
         "docs/performance.md shows what that costs in Dice",
     )
     group.add_argument(
@@ -218,7 +218,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"  {sentence}" if sentence.startswith(scan) else f"  {scan}: {sentence}", file=sys.stderr)
         return 1
     if args.out.exists():  # not where a shard of a batch is empty
-        say(args, f"Results are in {args.out}.")
+        show(args, f"Results are in {args.out}.")
     return 0
 
 
@@ -249,7 +249,7 @@ def output_config(args: argparse.Namespace) -> OutputConfig:
     if formats is None:
         formats = [format_of_file(args.out) or "nifti"]
     if args.ml and "nifti" not in formats:
-        raise ConfigError(f"--ml means one NIfTI label map, but -ot asks for {', '.join(formats)}.")
+        raise ConfigError(f"--ml means one NIfTI label map, but -ot is {', '.join(formats)}.")
     if not (shard := re.fullmatch(r"(\d+)/(\d+)", args.shard)):
         raise ConfigError(f"--shard is I/N, such as 2/8, not {args.shard!r}.")
     return OutputConfig(
@@ -268,7 +268,7 @@ def output_config(args: argparse.Namespace) -> OutputConfig:
 
 
 def wanted(args: argparse.Namespace) -> list[str] | None:
-    """The organs asked for in either way; None for all."""
+    """The organs given in either way; None for all."""
     if args.organs is None and args.roi_subset is None:
         return None
     return [*(names_in(args.organs) or ()), *(args.roi_subset or ())]

@@ -106,9 +106,9 @@ def canonical_format(name: str) -> str:
 
 
 def format_of_file(path: Path) -> str | None:
-    """The format that a file's name asks for; None for a folder."""
+    """The format that a file's name implies; None for a folder."""
     endings = {each.ending: name for name, each in FORMATS.items() if each.ending}
-    endings |= {".nii": "nifti", ".dcm": "dicom_seg"}  # last: the longer ones say more
+    endings |= {".nii": "nifti", ".dcm": "dicom_seg"}  # last: longer endings come first
     return next((name for ending, name in endings.items() if path.name.endswith(ending)), None)
 
 
@@ -120,7 +120,7 @@ class Format:
     """Of its file; empty for a folder of files."""
     write: Callable[[Path, Labelled], None]
     on_slices: bool = False
-    """Whether labels lie on DICOM slices."""
+    """Whether labels are written on DICOM slices."""
 
 
 def _nifti(path: Path, labelled: Labelled) -> None:

@@ -43,7 +43,7 @@ class Job:
     folder: Path
     """Of the results."""
     file: str | None = None
-    """Name of the one file that was asked for, where one was."""
+    """Name of the one file that was given, where one was."""
     alone: bool = True
     """Whether the folder is for this case only."""
     series: str | None = None
@@ -209,7 +209,7 @@ def _refuse_shared_names(jobs: list[Job]) -> None:
     """Raise where the results of two scans would overwrite each other."""
     scan_of: dict[str, Path] = {}
     for job in jobs:
-        if other := scan_of.get(job.case.lower()):  # lower: some file systems do not tell case
+        if other := scan_of.get(job.case.lower()):  # lower: some file systems ignore case
             target = job.folder / job.case
             raise ScanError(
                 f"{other} and {job.source} would both be written to {target}. Rename one of them."

@@ -1,8 +1,8 @@
-"""The manifest: how a result came about, without saying whose it is.
+"""The manifest: how a result was made, without the patient's identity.
 
 It holds versions, fingerprints of encoder and packs, settings, times, what was found in the scan, what was
-changed in it, and a hash of its voxels; no path, name, date or UID of the patient. A batch reads it to tell
-which cases are done: same request, same input files, all results still there.
+changed in it, and a hash of its voxels; no path, name, date or UID of the patient. A batch reads it to find
+the cases that are done: same request, same input files, all results still there.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def manifest_of(
 
 
 def hash_of(source: Source) -> str:
-    """Of voxels and grid: the same scan has the same one, whoever it is called."""
+    """Of voxels and grid: the same scan has the same one, whatever its name."""
     digest = hashlib.sha256(np.ascontiguousarray(source.volume.voxels).data)
     digest.update(np.round(source.volume.grid.affine, 4).tobytes())
     return digest.hexdigest()

@@ -105,7 +105,7 @@ class Result:
 
 
 def write_result(result: Result, config: OutputConfig, request: Mapping[str, Any]) -> None:
-    """Everything that was asked for; nothing where something goes wrong."""
+    """Everything that was requested, or nothing where something goes wrong."""
     started = time.perf_counter()
     case = result.case
     job, source, labels, explanation = case.job, case.source, result.labels, result.explanation

@@ -1,6 +1,6 @@
 """One picture of a whole segmentation: the patient from the front and from the left, organs in colour.
 
-Every ray shows the organ it meets first, darker the deeper it lies, over a projection of the scan. No display
+Every ray shows the organ it meets first, darker the deeper it is, over a projection of the scan. No display
 server is needed.
 """
 

@@ -1,4 +1,4 @@
-"""Is this a CT of a patient? Asked before any work is done.
+"""Is this a CT of a patient? Checked before any work is done.
 
 A network answers whatever it is given: an MR, a CT squeezed to 0..255, one whose offset was lost. So the scan
 is looked at first. What can hardly be an honest CT is a problem and stops the scan unless `--force` is given;
@@ -24,9 +24,9 @@ LEAST_SOFT_TISSUE = 0.01
 DARK_HU = -250
 """Darker than fat: air, lung, bowel gas, padding."""
 AIR_HU = (-1100, -650)
-"""Where the most frequent dark value lies: outside the body, or in a lung."""
+"""The most frequent dark value: outside the body, or in a lung."""
 LEAST_DARK = 0.05
-"""Share of dark voxels from which their peak says something."""
+"""Share of dark voxels from which their peak is meaningful."""
 SIDE_MM = (20.0, 3000.0)
 SPACING_MM = (0.05, 25.0)
 OBLIQUE_DEG = 30.0
@@ -100,7 +100,9 @@ def _units(facts: dict[str, Any]) -> tuple[str, ...]:
     if lowest == highest:
         return (f"Every voxel is {lowest:g}; this is an empty scan.",)
     if highest - lowest < SMALLEST_RANGE_HU:
-        return (f"{span}, too little to tell fat from muscle: they were scaled and are no Hounsfield units.",)
+        return (
+            f"{span}, too little to separate fat from muscle: they were scaled and are no Hounsfield units.",
+        )
     if lowest >= 0:
         kind = "an 8-bit picture" if highest <= 255 else "stored values without the scanner's offset of -1024"
         return (
@@ -133,7 +135,7 @@ def _size(facts: dict[str, Any]) -> tuple[str, ...]:
 def _oddities(facts: dict[str, Any]) -> list[str]:
     warnings = []
     if facts["oblique_deg"] > OBLIQUE_DEG:
-        warnings.append(f"The scan lies {facts['oblique_deg']:g} degrees oblique in the patient.")
+        warnings.append(f"The scan is {facts['oblique_deg']:g} degrees oblique in the patient.")
     if facts["dark_share"] < LEAST_DARK:
         warnings.append("There is hardly any air in the scan; it seems to be cropped.")
     return warnings

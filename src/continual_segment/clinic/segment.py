@@ -1,7 +1,7 @@
 """segment: scans in, results in every format out, with one loading of the model.
 
 In a batch one process reads the next scan and another writes the last result while this one computes. A scan
-that cannot be read, or a process that dies over it, costs that case alone; what failed is told at the end.
+that cannot be read, or a process that dies over it, costs that case alone; failures are listed at the end.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def segment_one(job: Job, compute: Compute, outputs: OutputConfig, request: dict
 
 
 def names_file(output: Path, outputs: OutputConfig) -> bool:
-    """Whether the output is a file, which must then be of the one format asked for."""
+    """Whether the output is a file, which must then have the one format requested."""
     by_name = format_of_file(output)
     if output.is_dir() or not (by_name or is_scan_file(output)):
         return False
@@ -87,8 +87,8 @@ def names_file(output: Path, outputs: OutputConfig) -> bool:
         )
     if outputs.formats != (by_name,) and not (output.suffix == ".dcm" and len(outputs.formats) == 1):
         raise ConfigError(
-            f"{output}: the name is that of a {by_name} file, but {', '.join(outputs.formats)} was asked "
-            f"for. Name a folder, or ask for -ot {by_name}."
+            f"{output}: the name is that of a {by_name} file, but {', '.join(outputs.formats)} was "
+            f"requested. Name a folder, or use -ot {by_name}."
         )
     return True
 

@@ -1,7 +1,7 @@
 """Numbers per organ: volume, Hounsfield units, and how far to trust them.
 
 In:  the scan, its labels (one map per layer of organs within organs), the quality measured while merging
-Out: a row per organ that was asked for, as JSON and CSV
+Out: a row per requested organ, as JSON and CSV
 """
 
 from __future__ import annotations

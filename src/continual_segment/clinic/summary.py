@@ -30,7 +30,7 @@ class FoundOrgan:
 
 @dataclass(frozen=True)
 class Summary:
-    """The organs that were asked for in one scan."""
+    """The requested organs in one scan."""
 
     case: str
     found: tuple[FoundOrgan, ...]

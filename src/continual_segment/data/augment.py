@@ -170,7 +170,7 @@ def change_values(
     rng: np.random.Generator,
     limits: Range | None = (-1.0, 1.0),
 ) -> np.ndarray:
-    """Every change of intensity that the generator asks for, in nnU-Net's order; clipped to the limits."""
+    """Every change of intensity that the generator draws, in nnU-Net's order; clipped to the limits."""
     original = image
     if rng.random() < config.noise_share:
         deviation = np.float32(rng.uniform(*config.noise))

@@ -1,9 +1,9 @@
-"""Read one case of a raw dataset, and say in plain words all that is wrong with it.
+"""Read one case of a raw dataset and list all that is wrong with it.
 
-What is hard is to tell Hounsfield units from other numbers without refusing honest scans. Legal are padding
-outside the field of view (-2000, -3024), metal (30000), and scans clipped at air (-1000) or to a window. Air
-or at least fat lies in every scan of a patient, so a scan without a voxel below 0 HU holds other units; so
-does one whose whole range would hardly tell fat from muscle.
+The hard part is to distinguish Hounsfield units from other numbers without refusing valid scans. Allowed are
+padding outside the field of view (-2000, -3024), metal (30000), and scans clipped at air (-1000) or to a
+window. Every scan of a patient has air or at least fat, so a scan without a voxel below 0 HU has other units;
+so does one whose whole range would hardly separate fat from muscle.
 
 Where masks overlap, the smaller organ keeps the voxel, because it is the one that would vanish.
 
@@ -30,7 +30,7 @@ from continual_segment.volume import Grid, LabelMap, Volume
 LOWEST_HU, HIGHEST_HU = -10_000, 40_000
 SMALLEST_RANGE_HU = 100
 PLACE_TOLERANCE = 0.05
-"""How far scan and labels may lie apart, as a share of the smallest voxel side: headers are rounded."""
+"""How far scan and labels may be apart, as a share of the smallest voxel side: headers are rounded."""
 
 Overlaps = Counter[tuple[str, str]]
 """Voxels claimed by two masks, by pair of organs in alphabetical order."""
@@ -66,7 +66,7 @@ def check_case(case: RawCase, names: Mapping[int, str], one_mask_per_organ: bool
 def load_case(
     case: RawCase, names: Mapping[int, str], one_mask_per_organ: bool, with_scan: bool = True
 ) -> LoadedCase:
-    """Read scan and labels; what stands in the way is collected, not raised."""
+    """Read scan and labels; problems are collected, not raised."""
     loaded = LoadedCase()
     if with_scan:
         _load_scan(case.scan, loaded)
@@ -82,7 +82,7 @@ def load_case(
 
 
 def place_tolerance_mm(grid: Grid) -> float:
-    """How far apart voxels of scan and labels may lie and still be the same ones."""
+    """How far apart voxels of scan and labels may be and still be the same ones."""
     return max(0.01, PLACE_TOLERANCE * min(grid.spacing_mm))
 
 
@@ -197,8 +197,8 @@ def _place_problems(path: Path, grid: Grid, expected: Grid, whose: str) -> list[
         ]
     if not grid.same_place(expected, place_tolerance_mm(expected)):
         return [
-            f"{path}: labels and {whose} have the same shape but lie at different places in the patient, "
-            "their affines differ. Both need one grid: mend the header or resample the labels."
+            f"{path}: labels and {whose} have the same shape but different places in the patient: "
+            "their affines differ. Both need one grid: correct the header or resample the labels."
         ]
     return []
 

@@ -1,7 +1,7 @@
-"""Which number stands for which organ in a dataset's label files.
+"""Which number means which organ in a dataset's label files.
 
 Decides what a list of labels must be to learn from it: every organ one positive number of its own and a name
-that is no other organ's, also after aliases. What is wrong is told in sentences, all at once.
+that is no other organ's, also after aliases. All problems are listed at once.
 
 In:  pairs of name and number, as dataset.json lists them
 Out: names by number, and the problems

@@ -1,6 +1,6 @@
 """Find the cases of a raw dataset and the names of its labels, without reading a voxel.
 
-Three layouts are told apart by what lies in the folder: nnU-Net raw and Decathlon by their `dataset.json`,
+Three layouts are detected by the contents of the folder: nnU-Net raw and Decathlon by their `dataset.json`,
 TotalSegmentator by its folder per case. What does not fit is collected as sentences, so that a user sees
 all of it at once. A case's name becomes a folder's when the dataset is prepared, so it is checked here.
 
@@ -50,7 +50,7 @@ class FoundDataset:
 
 
 def find_dataset(folder: Path) -> FoundDataset:
-    """Tell the layout and list the cases; DatasetError when the folder is no dataset."""
+    """Detect the layout and list the cases; DatasetError when the folder is no dataset."""
     if not folder.is_dir():
         raise DatasetError(f"{folder}: there is no such folder. Give the folder that holds the dataset.")
     if any(folder.glob("cases/*/case.json")):
@@ -139,7 +139,7 @@ def _channel_problems(channels: Any) -> list[str]:
 def _nnunet_cases(folder: Path, ending: str) -> tuple[list[RawCase], list[str]]:
     if ending not in FORMATS:
         expected = " or ".join(FORMATS)
-        return [], [f"dataset.json says the files end in {ending!r}; {expected} was expected. Convert them."]
+        return [], [f"dataset.json has file_ending {ending!r}; {expected} was expected. Convert the files."]
     problems = [
         f"The folder {part} is missing." for part in ("imagesTr", "labelsTr") if not (folder / part).is_dir()
     ]

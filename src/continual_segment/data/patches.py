@@ -1,8 +1,8 @@
 """Training patches: which part of which scan a network sees in each iteration.
 
 Organs fill a small part of a scan, so a share of every batch is centred on a voxel of one of them. What
-iteration 812 sees follows from the seed and the number 812 alone: a run that was stopped goes on with the
-very patches it would have seen, whatever the number of loading processes.
+iteration 812 sees follows from the seed and the number 812 alone: a stopped run resumes with the same
+patches that it would have seen, whatever the number of loading processes.
 
 In:  PreparedDataset
 Out: per iteration, normalised images float32 (patch, 1, z, y, x) and labels int64 (patch, z, y, x)
@@ -36,7 +36,7 @@ class PatchConfig:
     foreground_share: float = 1 / 3
     """Share of a batch that is centred on an organ, rounded to whole patches; above 0 at least one."""
     later_foreground_share: float | None = None
-    """The same for steps after the first; None: no other. A dataset whose organs all lie in one place never
+    """The same for steps after the first; None: no other. A dataset whose organs are all in one place never
     shows the rest of the body in patches centred on them, and its decoder then sees organs there."""
 
     def __post_init__(self) -> None:
@@ -127,16 +127,16 @@ class Patches(torch.utils.data.Dataset):
 
 def _draw_start(case: PreparedCase, size: Size, rng: np.random.Generator, on_organ: bool) -> list[int]:
     """The first corner of a patch: within the scan, or around it where the scan is smaller than the patch."""
-    room = np.array(case.shape) - size
-    smaller = room // 2  # negative: as much air on either side
+    spare = np.array(case.shape) - size
+    smaller = spare // 2  # negative: as much air on either side
     if on_organ and case.foreground_rows:
         labels = list(case.foreground_rows)
         positions = case.foreground[labels[rng.integers(len(labels))]]
         centre = positions[rng.integers(len(positions))].astype(int)
-        start = np.clip(centre - np.array(size) // 2, 0, np.maximum(room, 0))
+        start = np.clip(centre - np.array(size) // 2, 0, np.maximum(spare, 0))
     else:
-        start = rng.integers(0, np.maximum(room, 0) + 1)
-    return np.where(room < 0, smaller, start).tolist()
+        start = rng.integers(0, np.maximum(spare, 0) + 1)
+    return np.where(spare < 0, smaller, start).tolist()
 
 
 def read_box(case: PreparedCase, corner: list[int], size: Size) -> tuple[np.ndarray, np.ndarray]:

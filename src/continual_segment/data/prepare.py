@@ -1,10 +1,10 @@
 """prepare: every scan of a raw dataset on one spacing, clipped, split, and stored for quick patches.
 
 Hundreds of scans take hours, so the work is spread over processes, may be stopped at any moment and then
-goes on where it was: a case counts as done once its `case.json` is there, which is written last and tells
-settings and checksums of the files it was made from. Files are read for that only where place, size or time
-are not what they were, as in a copy or on a new mount. A case that fails does not stop the others; all
-failures are told at the end. `dataset.json` appears only when every case is done.
+resumes: a case is done once its `case.json` exists, which is written last and has the settings and checksums
+of the files it was made from. Checksums are computed again only where path, size or time of a file have
+changed, as in a copy or on a new mount. A case that fails does not stop the others; all failures are listed
+at the end. `dataset.json` is written only when every case is done.
 
 In:  RawDataset, a folder, PrepareConfig
 Out: PreparedDataset (its module describes the folder)
@@ -73,7 +73,7 @@ def prepare(
 ) -> PreparedDataset:
     """Prepare every case that is not up to date, then describe the dataset.
 
-    `workers` processes share the work; unless told one per core, and fewer for small data. Every worker
+    `workers` processes share the work; by default one per core, and fewer for small data. Every worker
     holds one scan at a time, in full and as float32. DatasetError names all cases that failed.
     """
     folder = Path(folder)
@@ -84,7 +84,7 @@ def prepare(
 
 @contextmanager
 def _alone_in(folder: Path, raw: RawDataset) -> Iterator[None]:
-    """Nobody else writes into the folder, which is this dataset's, meanwhile."""
+    """While entered, no other process writes into the folder, which is this dataset's."""
     _refuse_another_dataset(raw, folder)
     (folder / "cases").mkdir(parents=True, exist_ok=True)
     try:
@@ -92,8 +92,8 @@ def _alone_in(folder: Path, raw: RawDataset) -> Iterator[None]:
             yield
     except Timeout as error:
         raise DatasetError(
-            f"{folder}: another process is preparing scans here. Wait until it ends, then give the command "
-            "again: what it has done is kept."
+            f"{folder}: another process is preparing scans here. Wait until it ends, then run the command "
+            "again: finished cases are kept."
         ) from error
 
 
@@ -110,7 +110,10 @@ def _prepare(
     outcome = for_each(
         _prepare_case,
         {case.name: (case, dataset.case_folder(case.name)) for case in stale},
-        (replace(raw, cases=()), config),  # a worker is told its case; a long list would only travel
+        (
+            replace(raw, cases=()),
+            config,
+        ),  # a worker gets its case alone: a long list would be pickled for each
         workers_for((case.scan for case in stale), workers),
         f"Preparing {raw.name}",
         progress,
@@ -124,10 +127,10 @@ def _prepare(
 
 def _refuse_failures(folder: Path, failures: dict[str, str], cases: int) -> None:
     if failures:
-        told = [f"  {name}: {reason}".replace("\n", "\n    ") for name, reason in failures.items()]
+        lines = [f"  {name}: {reason}".replace("\n", "\n    ") for name, reason in failures.items()]
         raise DatasetError(
             f"{folder}: {len(failures)} of {cases} cases could not be prepared; the others are kept. "
-            "Mend or remove these and run the command again:\n" + "\n".join(told)
+            "Fix or remove these and run the command again:\n" + "\n".join(lines)
         )
 
 

@@ -54,7 +54,7 @@ class PreparedDataset:
 
     @classmethod
     def open(cls, folder: str | Path) -> PreparedDataset:
-        """Read the description; arrays are opened when a case is asked for them."""
+        """Read the description; arrays are opened on first use."""
         folder = Path(folder)
         record = _description(folder)
         dataset = cls(folder, record.name, record.organs, record.config, record.cases)

@@ -1,7 +1,7 @@
 """RawDataset: a folder of scans and labels, checked on opening.
 
 Hours of training on a broken case are worse than a refusal, so every case is read before anything is learned
-and all problems are told at once. The layouts are in layouts.py, the rules for one case in check.py.
+and all problems are listed at once. The layouts are in layouts.py, the rules for one case in check.py.
 
 In:  a folder in nnU-Net's raw layout, TotalSegmentator's or the Decathlon's
 Out: cases, organs, and per case a scan with labels 1..n on the same grid
@@ -51,7 +51,7 @@ class RawDataset:
     ) -> Self:
         """Find the cases and check every one; DatasetError lists every problem of every case.
 
-        `workers` processes read in parallel; unless told one per core, and fewer for small data. Without
+        `workers` processes read in parallel; by default one per core, and fewer for small data. Without
         `check` no voxel is read here; `read` then still refuses a bad case.
         """
         folder = Path(folder)

@@ -101,7 +101,7 @@ def _largest_share(
     for label, crop in crops.items():
         parts = [_touched(axis, part) for axis, part in zip(weights, crop, strict=True)]
         if any(target.start == target.stop for target, _ in parts):
-            continue  # the organ lies in other slabs
+            continue  # the organ is in other slabs
         target, source = (tuple(part) for part in zip(*parts, strict=True))
         mask = torch.from_numpy(voxels[source] == label).float()
         share = _interpolate(mask, [axis[t, s] for axis, t, s in zip(weights, target, source, strict=True)])
@@ -139,7 +139,7 @@ def _axis_weights(old: int, new: int) -> torch.Tensor:
     if width >= 1:
         overlap = np.minimum(starts + width, voxels + 1) - np.maximum(starts, voxels)
     else:
-        centres = np.clip(starts + width / 2 - 0.5, 0, old - 1)  # beyond the last centre its value goes on
+        centres = np.clip(starts + width / 2 - 0.5, 0, old - 1)  # beyond the last centre its value repeats
         overlap = 1 - np.abs(centres - voxels)
     weights = np.where(overlap > 1e-9, overlap, 0)
     return torch.from_numpy((weights / weights.sum(axis=1, keepdims=True)).astype(np.float32))

@@ -42,9 +42,9 @@ def evaluate(
     """Score every case of a split that has both a prediction and a truth.
 
     `organs` narrows the truth's organs to these names. A case that cannot be scored becomes a sentence in
-    `Evaluation.failures`; the others go on. `workers` processes share the cases, one per core unless told.
-    `prepared` is the folder of the dataset that was learned: its test cases are scored unless `split` says
-    otherwise. Without it all cases are, with a warning of how many of them training uses.
+    `Evaluation.failures`; the others are scored. `workers` processes share the work, one per core by default.
+    `prepared` is the folder of the dataset that was learned: its test cases are scored unless `split` names
+    another split. Without it all cases are, with a warning of how many of them training uses.
     """
     predictions, truth = Path(predictions), Path(truth)
     predicted, true = open_labels(predictions), open_labels(truth)
@@ -79,7 +79,7 @@ def score_case(
     """Score one case in memory: a row for every organ the truth names, or those of them in `organs`."""
     if not prediction.grid.same_place(truth.grid, place_tolerance_mm(truth.grid)):
         raise DatasetError(
-            f"{case_name}: the prediction lies on another grid ({_describe(prediction.grid)}) than the truth "
+            f"{case_name}: the prediction has another grid ({_describe(prediction.grid)}) than the truth "
             f"({_describe(truth.grid)}). Both need one grid: segment the scan that the truth was drawn on."
         )
     names = {canonical_name(name) for name in truth.names.values()} - {""}

@@ -53,9 +53,9 @@ class Example:
     scan: Volume
     truth: LabelMap
     own: LabelMap
-    """What the dataset's pack says."""
+    """Predicted by the dataset's pack."""
     merged: LabelMap
-    """What all packs together say."""
+    """Predicted by all packs, merged."""
 
     @cached_property
     def picture(self) -> bytes:

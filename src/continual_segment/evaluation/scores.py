@@ -2,7 +2,7 @@
 
 Means go over cases first, then over organs, so that an organ seen in few cases weighs as much as one seen in
 all. A missed organ has no surface distance. It is left out of `hd95_mm` and `asd_mm`, as in the paper, and
-counted; beside them stand the penalised means, where it costs the image diagonal, because leaving it out
+counted; the penalised means are given, too, in which it costs the image diagonal, because leaving it out
 flatters a method that finds little.
 """
 

@@ -108,7 +108,7 @@ def listed_splits(prepared: Path) -> dict[str, Split]:
 
 
 def none_scored(truth: Path, splits: CaseSplits, paired: Collection[str]) -> DatasetError:
-    """Predictions there are, but not of the split asked for."""
+    """Predictions there are, but not of the split requested."""
     counts = splits.counts(paired)
     found = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     some = printable(", ".join(sorted(paired)[:3]))

@@ -1,11 +1,11 @@
-"""Scans and label maps in and out; nobody else opens one.
+"""Reads and writes scans and label maps; no other package opens one.
 
 Every format of one file is one module with `read_scan`, `read_labels` and, where it is written, `write_scan`
-and `write_labels`; its line in FORMATS is all the rest of the package has to know of it. A DICOM series is a
-folder or a zip and has a room of its own.
+and `write_labels`; its line in FORMATS is all that the rest of the package knows of it. A DICOM series is a
+folder or a zip and has a package of its own.
 
 In:  a path
-Out: Volume or LabelMap, voxels (z, y, x) near RAS, whatever way the file stores them
+Out: Volume or LabelMap, voxels (z, y, x) near RAS, in whatever orientation the file stores them
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ __all__ = [
 
 
 def read_scan(path: Path | str) -> Volume:
-    """A CT scan as int16 or float32 Hounsfield units; ScanError says why a file is none."""
+    """A CT scan as int16 or float32 Hounsfield units; ScanError where a file is none."""
     if is_dicom_source(path):
         return source_of_series(Path(path)).on_grid
     return _format_of(path).read_scan(Path(path))

@@ -23,8 +23,8 @@ UNFINISHED = ".unfinished-"
 def atomic_path(path: Path | str) -> Iterator[Path]:
     """A path to write to in place of `path`, which takes its name when the block ends without an error.
 
-    The block may make a file or a folder there. Whatever goes wrong, what stood at `path` before still
-    stands and nothing else is left behind.
+    The block may make a file or a folder there. Whatever goes wrong, what was at `path` before is still
+    there and nothing else is left behind.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ RAS = np.array([[0, 1], [1, 1], [2, 1]])  # nibabel's form of an orientation: pe
 LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
 """DICOM, NRRD and MetaImage count millimetres to the left and back, NIfTI to the right and front."""
 LARGEST_LABEL = 65535
-LARGEST_FILE_BYTES = 64 * 2**30  # of voxels, unpacked: no CT has more; a header that says so is broken
+LARGEST_FILE_BYTES = 64 * 2**30  # of voxels, unpacked: no CT has more; such a header is broken
 SMALLEST_DETERMINANT = 1e-3  # of axes of length 1: nearer to flat than this no scanner tilts
 
 
@@ -35,7 +35,7 @@ def to_canonical(voxels: np.ndarray, affine: np.ndarray) -> tuple[np.ndarray, Gr
 
 
 def canonical_grid(shape: tuple[int, ...], affine: np.ndarray) -> Grid:
-    """Where the voxels (x, y, z) of a file lie once they are turned."""
+    """The place of the voxels (x, y, z) of a file once they are turned."""
     orientation = io_orientation(affine)
     z, y, x = (shape[int(np.flatnonzero(orientation[:, 0] == axis)[0])] for axis in (2, 1, 0))
     return Grid((z, y, x), affine @ inv_ornt_aff(orientation, shape), "".join(ornt2axcodes(orientation)))
@@ -88,13 +88,13 @@ def check_shape(path: Path | str, shape: tuple[int, ...]) -> None:
 
 
 def check_size(path: Path | str, shape: Iterable[int], bytes_per_voxel: int) -> None:
-    """Refuse sizes before memory is asked for them: a damaged header can name any."""
+    """Refuse sizes before memory is allocated: a damaged header can name any."""
     size = bytes_per_voxel
     for length in shape:
         size *= int(length)
     if size > LARGEST_FILE_BYTES:
         raise ScanError(
-            f"{path}: the header says {by(shape)} voxels, {size / 2**30:.0f} GiB; no CT is so large. "
+            f"{path}: the header has {by(shape)} voxels, {size / 2**30:.0f} GiB; no CT is so large. "
             "The file is damaged: copy or export it again."
         )
 
@@ -104,12 +104,12 @@ def check_affine(path: Path | str, affine: np.ndarray) -> None:
     if not np.isfinite(affine).all() or (spacing_mm <= 0).any():
         raise ScanError(
             f"{path}: the voxel size in the header is {by(spacing_mm.round(3))} mm; "
-            "positive numbers were expected. Mend the header or export the scan again."
+            "positive numbers were expected. Correct the header or export the scan again."
         )
     if abs(np.linalg.det(affine[:3, :3] / spacing_mm)) < SMALLEST_DETERMINANT:
         raise ScanError(
             f"{path}: the header's affine is singular, so its axes span no volume. "
-            "Mend the header or export the scan again."
+            "Correct the header or export the scan again."
         )
 
 
@@ -163,7 +163,7 @@ def plane_of(
     across, down = to_index[:3, :3] @ column_mm, to_index[:3, :3] @ row_mm
     rows, columns = np.arange(shape[0])[:, None], np.arange(shape[1])[None, :]
     found, inside = [], np.ones(shape, bool)
-    for axis in (2, 1, 0):  # affines count x, y, z; voxels lie as z, y, x
+    for axis in (2, 1, 0):  # affines count x, y, z; voxels are stored as z, y, x
         index = np.rint(start[axis] + down[axis] * rows + across[axis] * columns)
         length = grid.shape[2 - axis]
         inside &= (index >= 0) & (index < length)

@@ -39,6 +39,6 @@ def read_label_table(content: bytes | str) -> dict[int, str]:
 
 
 def label_colour(label: int) -> tuple[float, float, float]:
-    """A colour (red, green, blue), 0 to 1; neighbouring labels lie far apart on the colour circle."""
+    """A colour (red, green, blue), 0 to 1; neighbouring labels are far apart on the colour circle."""
     hue = label * GOLDEN_RATIO % 1
     return colorsys.hsv_to_rgb(hue, (0.85, 0.6, 1.0)[label % 3], (0.95, 1.0, 0.75)[label // 3 % 3])

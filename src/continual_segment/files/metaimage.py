@@ -115,7 +115,7 @@ def _voxel_bytes(
     if place.upper() != "LOCAL":
         if place.upper().startswith("LIST") or "%" in place or Path(place).name != place:
             raise ScanError(
-                f"{path}: the voxels lie in {place!r}; one file beside the header was expected. Save as .mha."
+                f"{path}: the voxels are in {place!r}; one file beside the header was expected. Save as .mha."
             )
         rest = read_bytes(path.with_name(place))
     expected = int(np.prod(shape, dtype=np.int64)) * kind.itemsize

@@ -2,7 +2,7 @@
 
 Decides what of the many things a NIfTI file may be is a CT scan or a label map: one volume of three axes
 whose place in the patient is known. Voxels are turned to (z, y, x) near RAS on the way in and back on the way
-out. A compressed file is unpacked whole, so that its checksum tells a damaged one from a sound one.
+out. A compressed file is unpacked whole, so that its checksum is checked.
 
 In:  .nii or .nii.gz, NIfTI-1 or NIfTI-2
 Out: Volume or LabelMap; files written are NIfTI-1, the same bytes for the same content
@@ -38,7 +38,7 @@ from continual_segment.files.grids import (
 from continual_segment.files.label_table import label_table, read_label_table
 from continual_segment.volume import Grid, LabelMap, Volume
 
-logging.getLogger("nibabel.global").setLevel(logging.CRITICAL)  # it logs what we say in sentences
+logging.getLogger("nibabel.global").setLevel(logging.CRITICAL)  # our errors report the same
 
 COMPRESSION_LEVEL = 3  # half the time of gzip's own default for a few per cent more bytes
 BROKEN = (
@@ -85,7 +85,7 @@ def _load(path: Path) -> tuple[nib.Nifti1Image, np.ndarray]:
     data = _unpack(path)
     header_size = {int.from_bytes(data[:4], "little"), int.from_bytes(data[:4], "big")}
     if not header_size & {348, 540}:
-        raise ScanError(f"{path}: this is no NIfTI file, whatever its name says. Convert it to NIfTI.")
+        raise ScanError(f"{path}: this is no NIfTI file in spite of its name. Convert it to NIfTI.")
     kind = nib.Nifti1Image if 348 in header_size else nib.Nifti2Image
     try:
         image = kind.from_bytes(data)
@@ -107,7 +107,7 @@ def _check_header(path: Path, image: nib.Nifti1Image, length: int) -> None:
             "plain numbers were expected. Export the scan as CT."
         )
     expected = math.prod(map(int, image.shape)) * image.get_data_dtype().itemsize
-    if expected > length:  # before memory is asked for: a damaged header can name any size
+    if expected > length:  # before memory is allocated: a damaged header can name any size
         raise ScanError(
             f"{path}: the NIfTI file is damaged or cut short: {length} bytes where its header speaks of "
             f"{expected}. Copy or convert it again."

@@ -1,6 +1,6 @@
 """NRRD in, and segmentations for 3D Slicer out.
 
-In:  .nrrd, or .nhdr with its data beside it; one volume whose `space` says how it lies in the patient
+In:  .nrrd, or .nhdr with its data beside it; one volume whose `space` defines its position in the patient
 Out: Volume or LabelMap; label maps as .seg.nrrd
 """
 
@@ -78,7 +78,7 @@ def segment_names(header: dict[str, Any]) -> dict[int, str]:
 def _load(path: Path) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     """Voxels (x, y, z), affine to our millimetres, header."""
     if read_bytes(path)[:4] != b"NRRD":
-        raise ScanError(f"{path}: this is no NRRD file, whatever its name says. Export the scan again.")
+        raise ScanError(f"{path}: this is no NRRD file in spite of its name. Export the scan again.")
     try:
         header = dict(nrrd.read_header(str(path)))
         _check_header(path, header)
@@ -105,9 +105,9 @@ def _affine(path: Path, header: dict[str, Any]) -> np.ndarray:
     space = str(header.get("space", "")).lower()
     if space not in SPACES or "space directions" not in header:
         raise ScanError(
-            f"{path}: the header does not say how the volume lies in the patient (space {space!r}); one of "
+            f"{path}: the header has no position in the patient (space {space!r}); one of "
             f"{', '.join(name for name in SPACES if '-' in name)} with directions was expected. "
-            "Export the scan again from the program that knows."
+            "Export the scan again from the program that it came from."
         )
     directions = np.asarray(header["space directions"], float)[:3]
     affine = np.eye(4)

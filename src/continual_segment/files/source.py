@@ -1,9 +1,9 @@
-"""A scan as it came: its voxels, where they came from, and what had to be mended to read them.
+"""A scan as it came: its voxels, where they came from, and what had to be corrected to read them.
 
 `read_scan` gives a volume and is enough for training data, which is checked elsewhere. Results for a hospital
 need more: the slices that a DICOM segmentation refers to, the modality, and a word on everything that was
 changed. A gantry tilt that a converter left in a NIfTI header as a shear is taken out here, too. `grid` and
-`slices` are where labels are asked for then: on voxels that were scanned.
+`slices` are the grids for labels then: voxels that were scanned.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ class Source:
     volume: Volume
     """Upright; knows which of its voxels were scanned."""
     grid: Grid
-    """Where label maps are to lie: the volume's own, or that of the file it was straightened from."""
+    """The grid of label maps: the volume's own, or that of the file it was straightened from."""
     modality: str = ""
-    """As DICOM names it; empty where the file does not say."""
+    """As DICOM names it; empty where the file does not name it."""
     notes: tuple[str, ...] = ()
     """What was changed on the way, in sentences."""
     series: Series | None = None
     """The DICOM slices it was made of."""
     slices: Grid | None = None
-    """Where these slices were scanned, if they had to be moved; labels for DICOM results lie there."""
+    """Where these slices were scanned, if they had to be moved; the grid of labels in DICOM results."""
     original: Volume | None = None
     """The scan on `grid`, where that is not the volume's own."""
 
     @property
     def on_grid(self) -> Volume:
-        """The scan where label maps are to lie."""
+        """The scan on the grid of label maps."""
         return self.original or self.volume
 
 

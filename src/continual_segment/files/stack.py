@@ -2,7 +2,7 @@
 
 Scanners tilt their gantry, leave gaps and lose slices; a reader that trusts the first two positions then puts
 organs centimetres off without a word. Here every slice keeps its own place: slices of a tilted gantry are
-moved within their plane until they lie above each other, uneven ones are interpolated along the normal, and
+moved within their plane until they are above each other, uneven ones are interpolated along the normal, and
 what would have to be made up over too long a way is refused with the numbers. Moved slices do not fill the
 box: which of its voxels were scanned is part of the result.
 
@@ -22,7 +22,7 @@ from continual_segment.files.rounding import without_rounding
 
 AIR_HU = -1024
 SHIFT_ALLOWED = 0.05
-"""Of a voxel: slices that lie nearer than this to an even box are left as they are."""
+"""Of a voxel: slices that are nearer than this to an even box are left as they are."""
 LARGEST_GAP_MM = 15.0
 """Longest way that is interpolated over where slices are missing."""
 MOST_MISSING = 3
@@ -63,7 +63,7 @@ class Stack:
         return replace(self, voxels=self.voxels[order], positions_mm=self.positions_mm[order])
 
     def without_rounding(self) -> Stack:
-        """Slices at the places that their rounded positions stand for."""
+        """Slices at the places that their rounded positions mean."""
         return replace(self, positions_mm=without_rounding(self.positions_mm, self.normal))
 
     def affine(self, slices: int | None = None) -> np.ndarray:
@@ -78,7 +78,7 @@ class Stack:
 
     @property
     def is_straight(self) -> bool:
-        """Whether the first voxels of all slices lie on one line."""
+        """Whether the first voxels of all slices are on one line."""
         heights, away = self.heights_mm, self.positions_mm - self.positions_mm[0]
         share = (heights - heights[0]) / (heights[-1] - heights[0])
         off = away - share[:, None] * away[-1]
@@ -99,7 +99,7 @@ def check_gaps(stack: Stack, name: str, force: bool) -> None:
     steps = np.diff(stack.heights_mm)
     if (twice := int(np.count_nonzero(steps < SAME_PLACE_MM))) > 0:
         raise ScanError(
-            f"{name}: {twice} of {len(steps) + 1} slices lie in the same place as another one but differ. "
+            f"{name}: {twice} of {len(steps) + 1} slices have the position of another one but differ. "
             "This is no single volume: give one phase or reconstruction alone."
         )
     usual, largest = float(np.median(steps)), float(steps.max())
@@ -114,7 +114,7 @@ def check_gaps(stack: Stack, name: str, force: bool) -> None:
 
 
 def without_tilt(stack: Stack) -> tuple[Stack, tuple[str, ...]]:
-    """Move slices within their planes until their first voxels lie above each other."""
+    """Move slices within their planes until their first voxels are above each other."""
     away = stack.positions_mm - stack.positions_mm[0]
     moved = np.stack([away @ stack.along_column, away @ stack.along_row], axis=1) / stack.pixel_mm
     if np.abs(moved).max() <= SHIFT_ALLOWED:
@@ -154,7 +154,7 @@ def _tilt_sentence(away: np.ndarray, height: float, normal: np.ndarray) -> str:
 
 
 def without_gaps(stack: Stack) -> tuple[Stack, tuple[str, ...]]:
-    """Interpolate linearly along the normal where slices do not lie evenly."""
+    """Interpolate linearly along the normal where slices are not evenly spaced."""
     heights = stack.heights_mm
     usual = float(np.median(np.diff(heights)))
     count = round((heights[-1] - heights[0]) / usual) + 1
@@ -172,7 +172,7 @@ def without_gaps(stack: Stack) -> tuple[Stack, tuple[str, ...]]:
     positions = stack.positions_mm[0] + (even - even[0])[:, None] * stack.normal
     steps = np.diff(heights)
     sentence = (
-        f"Slices lie {steps.min():.2f} to {steps.max():.2f} mm apart; {len(heights)} were interpolated to "
+        f"Slices are {steps.min():.2f} to {steps.max():.2f} mm apart; {len(heights)} were interpolated to "
         f"{count} at {even[1] - even[0]:.2f} mm."
     )
     return replace(stack, voxels=voxels, positions_mm=positions, scanned=scanned), (sentence,)

@@ -1,7 +1,7 @@
 """What an organ is called in the code systems that DICOM and 3D Slicer know.
 
 A SNOMED code means the organ of either side; left and right are a modifier. An organ without a code, because
-SNOMED has none or nobody looked it up yet, gets its own name in a private scheme: never a wrong code.
+SNOMED has none or the table does not list it yet, gets its own name in a private scheme: never a wrong code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""learn_anomaly: a dataset with tumour masks becomes a head that tells diseased tissue.
+"""learn_anomaly: a dataset with tumour masks becomes a head that detects diseased tissue.
 
 Only the head is trained, on the frozen encoder, as every decoder of a later step is; so it can be learned at
 any time, and any number of them. All labels of the dataset count as diseased, whatever their names.
@@ -51,7 +51,7 @@ class Diseased(Dataset):
 def learn_anomaly(
     dataset: PreparedDataset, folder: Path, config: LearnConfig, name: str | None = None
 ) -> AnomalyHead:
-    """Add an anomaly head to the model in `folder`. A stopped run goes on where it was."""
+    """Add an anomaly head to the model in `folder`. Run again to resume a stopped run."""
     name = name or dataset.name
     check_name(name)
     check_splits(dataset)

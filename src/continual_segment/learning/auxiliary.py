@@ -1,8 +1,8 @@
-"""The body-part head of the first step: a second question to the encoder while it learns its organs.
+"""The body-part head of the first step: an auxiliary task for the encoder while it learns its organs.
 
-Which body part each voxel of a patch lies in is known from the scan's labels or the regressor. The answer
-rides on the labels of the patch, so that it goes through the same augmentation: a label plus the number of
-labels times the part. Within 15 mm of a boundary nobody is asked.
+The body part of each voxel of a patch is known from the scan's labels or the regressor. It is encoded in the
+labels of the patch, so that it goes through the same augmentation: a label plus the number of labels times
+the part. Within 15 mm of a boundary the head has no target.
 
 In:  a prepared dataset, a regressor (or none)
 Out: BodyPartQuestion, for train_decoder
@@ -32,7 +32,7 @@ FILE = "body_part_head.safetensors"
 
 @dataclass(frozen=True)
 class AuxiliaryConfig:
-    """What the encoder is asked besides its organs, in the first step."""
+    """Auxiliary tasks of the encoder in the first step."""
 
     body_part_weight: float = 0.0
     """Of the body-part head's loss beside that of the organs; 0 leaves the head out."""
@@ -44,17 +44,17 @@ class AuxiliaryConfig:
 
 @dataclass(frozen=True, eq=False)
 class BodyPartQuestion:
-    """The head, what it is asked of each case, and how much its answer counts."""
+    """The head, its targets in each case, and the weight of its loss."""
 
     head: ProjectionHead
     marks: Mapping[str, np.ndarray]
-    """Case -> per slice 1 + index in BODY_PARTS, 0 where nobody is asked."""
+    """Case -> per slice 1 + index in BODY_PARTS, 0 where there is no target."""
     labels: int
     """Of the dataset, with background."""
     weight: float
 
     def split(self, marked: Tensor) -> tuple[Tensor, Tensor]:
-        """Organ labels, and body parts with -1 where nobody is asked."""
+        """Organ labels, and body parts with -1 where there is no target."""
         return marked % self.labels, marked // self.labels - 1
 
     def loss(self, features: list[Tensor], parts: Tensor) -> Tensor:

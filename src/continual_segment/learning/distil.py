@@ -1,8 +1,8 @@
-"""Teach a projection to stand in for a decoder block.
+"""Train a projection to replace a decoder block.
 
 Deepest block first, each block is the teacher of a projection: both read the same features, those that the
-blocks before give on a path, and the projection learns to answer as its teacher does. Nothing flows back
-into teachers or features. Then finer blocks and heads get used to it, slowly, in a copy of the decoder.
+blocks before give on a path, and the projection learns to reproduce its teacher's output. No gradient reaches
+teachers or features. Then finer blocks and heads are adapted to it, slowly, in a copy of the decoder.
 
 In:  a trained decoder as PrunableDecoder
 Out: the same with one student more
@@ -59,7 +59,7 @@ class DistilConfig:
 
 
 class Counter(nn.Module):
-    """Counts the batches of a run; being a buffer, the count goes on where the run does."""
+    """Counts the batches of a run; as a buffer, the count resumes with the run."""
 
     count: Tensor
 
@@ -75,9 +75,9 @@ class Counter(nn.Module):
 def distil_block(
     step: FrozenStep, paths: PrunableDecoder, number: int, mask: Mask, config: DistilConfig
 ) -> float:
-    """Give a block a student and a decoder that is used to it; return the seconds it took.
+    """Give a block a student and a decoder that is adapted to it; return the seconds it took.
 
-    `mask` says which blocks before it are students by now.
+    `mask` marks the blocks before it that are students.
     """
     rows = train_student(step, paths, number, mask, config)
     adapted = adapt_to_student(step, paths, number, mask, config) if config.adapt_share else []
@@ -87,7 +87,7 @@ def distil_block(
 def train_student(
     step: FrozenStep, paths: PrunableDecoder, number: int, mask: Mask, config: DistilConfig
 ) -> Rows:
-    """Train the projection that may stand in for a block."""
+    """Train the projection that may replace a block."""
     schedule = step.schedule(config.students_share / len(paths.replaceable), seed=10 + number)
     schedule = replace(schedule, report_every=max(1, schedule.iterations // REPORTS))
     torch.manual_seed(schedule.seed)
@@ -147,7 +147,7 @@ def saturated(least_improvement: float, reports: int) -> Callable[[Rows], bool]:
 def chain(
     paths: PrunableDecoder, number: int, mask: Mask, config: DistilConfig, iteration: int, seed: int
 ) -> Mask:
-    """The blocks before, in one iteration: the path as it stands, or one of all that may be chosen later."""
+    """The blocks before, in one iteration: the current path, or one of all that may be chosen later."""
     if config.chain == "path":
         return mask
     draw = torch.Generator().manual_seed(seed * 1_000_003 + iteration)

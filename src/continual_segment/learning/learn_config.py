@@ -63,7 +63,7 @@ class LearnConfig:
     body_parts: BodyPartConfig = field(default_factory=BodyPartConfig)
     """The regressor that the first step learns."""
     auxiliary: AuxiliaryConfig = field(default_factory=AuxiliaryConfig)
-    """What a new encoder is asked besides its organs."""
+    """Auxiliary tasks of a new encoder."""
 
     def __post_init__(self) -> None:
         self.network.check_window(self.patches.size)

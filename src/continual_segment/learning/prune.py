@@ -216,7 +216,7 @@ class Pruning:
         return f"judging {self.step.name}"
 
     def remember(self, file: str, weights: Mapping[str, Tensor], compute: Callable[[], Any]) -> Any:
-        """What was computed for these weights before, or now; a run that goes on must not measure anew."""
+        """What was computed for these weights before, or now; a resumed run must not measure again."""
         path = self.step.run / f"{file}.json"
         settings = [self.config.validation_windows, self.config.select_by == "time"]
         signature = fingerprint_data([fingerprint_tensors(weights), settings])

@@ -1,9 +1,9 @@
 """Search one kernel per decoder block, then train the decoder it names from scratch.
 
 Every block runs projection, 2D, P3D and 3D kernels at once. For a while each counts a quarter; then weights
-and the kernels' shares are updated in turn, on different cases, so that a share tells what helps on scans
-the weights have not seen. The kernel with the largest share stays. With a cost weight, shares also feel how
-many multiply-adds they stand for.
+and the kernels' shares are updated in turn, on different cases, so that a share measures what helps on
+scans that the weights have not seen. The kernel with the largest share stays. With a cost weight, the loss
+also includes the multiply-adds of each kernel.
 
 In:  a frozen encoder and a dataset
 Out: a decoder with a plan of its own, trained; the shares behind the plan
@@ -213,14 +213,14 @@ def search_kernels(step: FrozenStep, search: SearchConfig) -> tuple[MixedDecoder
             lambda images: mixed(step.features(images)), looked_at, count, mixed.organs, config.device
         )
 
-    asked = replace(search, retrain_share=SearchConfig.retrain_share)  # what comes after decides nothing here
+    relevant = replace(search, retrain_share=SearchConfig.retrain_share)  # retraining has no effect here
     rows = train(
         TrainingRun(
             Objective(loss_of, decoder=mixed),
             search_batches(step.source, split, config, search),
             config,
             step.run / "search",
-            step.signature(config, search=asdict(asked), network=mixed.network.described()),
+            step.signature(config, search=asdict(relevant), network=mixed.network.described()),
             title=f"searching {step.name}",
             validate=validate if count else None,
             make_update=partial(SearchUpdate, mixed=mixed, search=search, window=step.source.patches.size),

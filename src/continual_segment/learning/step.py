@@ -1,10 +1,10 @@
 """learn_dataset: one dataset becomes one organ pack, in up to three stages: train, search, prune.
 
 The first step trains encoder and decoder together and makes the model. Every later step reads the frozen
-encoder and trains a new decoder on its own dataset alone: no old data is asked for, and no old weight is
-within reach of the optimiser. Once a decoder is trained, better kernels may be searched and blocks pruned;
-the encoder is then frozen in the first step, too. The first step also learns what tells the body parts of a
-scan, and every step measures which of them its dataset shows.
+encoder and trains a new decoder on its own dataset alone: no old data is needed, and the optimiser
+gets no old weight. Once a decoder is trained, better kernels may be searched and blocks pruned;
+the encoder is then frozen in the first step, too. The first step also learns the
+regressor of body parts, and every step measures which of them its dataset shows.
 
 In:  a prepared dataset, a model folder (not there yet for the first step)
 Out: the model with one pack more
@@ -146,7 +146,7 @@ def first_step_files(
 def learn_regressor(
     dataset: PreparedDataset, config: BodyPartConfig, settings: TrainConfig, run: Path
 ) -> BodyPartRegressor | None:
-    """What tells the body parts of a scan; None where it is not wanted or the scans are too short for it."""
+    """The regressor of body parts; None where it is not wanted or the scans are too short for it."""
     if not config.learned:
         return None
     here = replace(config, train=replace(config.train, seed=settings.seed, device=settings.device))

@@ -55,8 +55,8 @@ def train_decoder(
 ) -> Rows:
     """Train the decoder, and the encoder unless it is frozen; return the rows of the log.
 
-    `start` identifies the decoder's weights, if they do not follow from the seed. The `question` is one more
-    that a learning encoder is asked; its head is trained with it.
+    `start` identifies the decoder's weights, if they do not follow from the seed. The `question` is an
+    auxiliary task of a learning encoder; its head is trained with it.
     """
     objective = supervised_objective(encoder, decoder, config, question).to(config.device)
     frozen = encoder.to(config.device) if is_frozen(encoder) else None

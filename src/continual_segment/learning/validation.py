@@ -42,7 +42,7 @@ class CoveringWindows(Dataset):
 
 
 def corners(shape: Sequence[int], size: Sequence[int]) -> list[list[int]]:
-    """First voxels of windows that cover a scan; a smaller scan lies in the middle of its only window."""
+    """First voxels of windows that cover a scan; a smaller scan is in the middle of its only window."""
     starts = [
         window_starts(length, window, overlap=0.0) if length > window else [(length - window) // 2]
         for length, window in zip(shape, size, strict=True)

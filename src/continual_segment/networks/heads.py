@@ -1,4 +1,4 @@
-"""A head: a few projections of the encoder's features that tell one thing of every voxel, such as disease.
+"""A head: a few projections of the encoder's features that predict one thing per voxel, such as disease.
 
 FCN-8-like: every stage is projected to a few channels; from the deepest up these are enlarged and added. No
 kernel is larger than 1x1x1, so a head weighs a small share of a decoder.
@@ -25,7 +25,7 @@ LARGEST_WIDTH = 32
 
 
 class ProjectionHead(nn.Module):
-    """One head; a decoder to whoever runs it."""
+    """One head; used as a decoder."""
 
     def __init__(self, network: NetworkConfig, classes: int) -> None:
         """`classes` without that for nothing."""

@@ -67,7 +67,7 @@ class PrunableDecoder(nn.Module):
         return copy
 
     def used_to(self, mask: Mask, number: int) -> Decoder:
-        """The decoder from which a path takes what lies behind its first `number` blocks."""
+        """The decoder from which a path takes the blocks after its first `number`."""
         known = [n for n in range(number) if mask[n] and str(n) in self.decoders]
         return cast(Decoder, self.decoders[str(known[-1] if known else NO_STUDENT)])
 

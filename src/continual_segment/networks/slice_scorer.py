@@ -1,4 +1,4 @@
-"""A small 2D network that gives an axial slice one number: how far up the body it lies.
+"""A small 2D network that gives an axial slice one number: its height in the body.
 
 In:  slices (batch, 1, y, x), Hounsfield units / 1000
 Out: scores (batch,)
@@ -14,7 +14,7 @@ SOFT_TISSUE = 5.0
 
 
 class SliceScorer(nn.Module):
-    """Strided convolutions, then mean and maximum over the slice: where in it a thing lies matters little."""
+    """Strided convolutions, then mean and maximum over the slice: positions in a slice matter little."""
 
     def __init__(self, features: tuple[int, ...] = (16, 32, 64, 96)) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Checkpoints: where a stopped run goes on.
+"""Checkpoints: where a stopped run resumes.
 
 A checkpoint is replaced atomically, so the one on disk is always whole, and carries the signature of
 the run it belongs to, so that a run with other settings never continues from it.
@@ -23,18 +23,18 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
         raise ContinualSegmentError(
             f"{path}: the checkpoint after {state['iteration']} iterations could not be written ({error}). "
-            "The one before is whole: make room on the disk and give the same command again to go on from it."
+            "The one before is complete: free disk space and run the same command again to resume from it."
         ) from error
 
 
 def load_checkpoint(path: Path, signature: str) -> dict[str, Any] | None:
-    """The state to go on from, None where the run is new."""
+    """The state to resume from; None where the run is new."""
     if not path.exists():
         return None
     state = torch.load(path, map_location="cpu", weights_only=True)  # weights_only: no pickled code runs
     if state["signature"] != signature:
         raise ContinualSegmentError(
-            f"{path}: this checkpoint belongs to a run with other data or settings. Give the command it was "
+            f"{path}: this checkpoint belongs to a run with other data or settings. Run the command it was "
             f"started with to finish it, or delete {path.parent} to start anew."
         )
     return state

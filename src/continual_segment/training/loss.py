@@ -73,7 +73,7 @@ class CustomLoss(LossConfig):
         return self.function
 
     def described(self) -> dict[str, Any]:
-        """Its name: a run cannot tell another function of the same name."""
+        """Its name: another function of the same name looks the same to a run."""
         named = self.function if hasattr(self.function, "__qualname__") else type(self.function)
         return {"function": f"{named.__module__}.{named.__qualname__}"}
 

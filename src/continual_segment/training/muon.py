@@ -52,7 +52,7 @@ class Muon(torch.optim.AdamW):
     def _step(self, weight: Tensor, gradient: Tensor, group: dict[str, float]) -> None:
         state = self.state[weight]
         if not state:
-            # AdamW asks every state it loads for its step
+            # AdamW expects a step in every state it loads
             state.update(step=torch.zeros(()), momentum=torch.zeros_like(weight))
         momentum = state["momentum"]
         momentum.lerp_(gradient, 1 - group["momentum"])

@@ -58,7 +58,7 @@ class TrainingRun:
     """Column of the log for what `validate` returns."""
     make_update: Callable[[nn.Module, TrainConfig], Update] = Update
     enough: Callable[[Rows], bool] = never
-    """Asked at every report; the run ends early where it returns True."""
+    """Called at every report; the run ends early where it returns True."""
 
 
 def train(run: TrainingRun) -> Rows:
@@ -78,11 +78,11 @@ def train(run: TrainingRun) -> Rows:
             reporting = state.done % run.config.report_every == 0 or state.done == total
             if reporting:
                 bar.set_postfix_str(in_short(state.report(), run.measure))
-            if reporting or stop.asked:
+            if reporting or stop.requested:
                 state.save()
             if reporting and run.enough(state.rows):
                 break
-            if stop.asked and state.done < total:
+            if stop.requested and state.done < total:
                 raise KeyboardInterrupt(
                     f"stopped after iteration {state.done}; run the same command again to resume"
                 )

@@ -1,4 +1,4 @@
-"""Dice on a fixed set of validation patches: the number a run shows while it goes on."""
+"""Dice on a fixed set of validation patches: the number that a run reports as it trains."""
 
 from __future__ import annotations
 

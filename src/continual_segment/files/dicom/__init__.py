@@ -3,7 +3,7 @@
 import logging
 import warnings
 
-# pydicom logs tracebacks of its decoders and warns of every odd value; what matters we say in sentences
+# pydicom logs tracebacks of its decoders and warns of every odd value; our errors report what matters
 logging.getLogger("highdicom").setLevel(logging.WARNING)
 logging.getLogger("pydicom").setLevel(logging.CRITICAL)
 warnings.filterwarnings("ignore", module=r"pydicom\.")

@@ -1,7 +1,7 @@
 """Which ways of compressing pixels are read.
 
 Raw, deflated, RLE, JPEG (lossless, and lossy of 8 or 12 bits), JPEG-LS and JPEG 2000 are; newer or rarer ones
-are refused by name. Loss is told: it blurs what separates organs.
+are refused by name. Lossy compression is reported: it blurs edges of organs.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from continual_segment.errors import ScanError
 from continual_segment.files.dicom.headers import number, text
 
 ALWAYS_LOSSY = (JPEGBaseline8Bit, JPEGExtended12Bit)
-"""The others may be either, and the header says which."""
+"""The others may be either, as the header states."""
 
 
 def compression_of(header: Dataset) -> UID | None:
-    """The transfer syntax; None where the file does not say."""
+    """The transfer syntax; None where the file does not name it."""
     return getattr(getattr(header, "file_meta", None), "TransferSyntaxUID", None)
 
 
@@ -33,7 +33,7 @@ def check_compression(name: str, data: Dataset) -> None:
             "uncompressed, or as JPEG 2000 or JPEG-LS."
         )
     if syntax == JPEGExtended12Bit and number(data, "BitsStored", 8) > 8:
-        # gdcm goes by what the JPEG itself says and reads 12 bits; pydicom asks it only under another name
+        # gdcm reads the JPEG's own header, so 12 bits; pydicom calls it only under another name
         data.file_meta.TransferSyntaxUID = JPEGLosslessSV1
 
 

@@ -80,7 +80,7 @@ def study_of(folder: Path) -> str | None:
         if _is_directory(header.file_meta):
             continue
         found = text(header, "StudyInstanceUID")
-        if found or "Rows" in header:  # without either the file is cut short, or no image: ask the next one
+        if found or "Rows" in header:  # without either the file is cut short, or no image: try the next one
             return found
     return found
 

@@ -55,7 +55,7 @@ class DicomFile:
         return str(PurePath(self.name).parent)
 
     def read(self, pixels: bool) -> Dataset:
-        """The header, and the pixels if asked for; raises one of BROKEN."""
+        """The header, and the pixels if requested; raises one of BROKEN."""
         with warnings.catch_warnings(), self.open() as file:
             warnings.simplefilter("ignore")  # of odd values: what matters is checked where it is used
             data = dcmread(file, stop_before_pixels=not pixels, force=True)

@@ -1,6 +1,6 @@
 """The slices that DICOM results refer to, and labels cut along them.
 
-A segmentation or contour in DICOM names the image it lies on. Labels may have been made on another grid,
+A segmentation or contour in DICOM names the image it belongs to. Labels may have been made on another grid,
 because the gantry was tilted or slices were missing; so every slice takes the labels in its own plane.
 """
 
@@ -41,5 +41,5 @@ def point_mm(frame: Frame, columns_rows: np.ndarray) -> np.ndarray:
 
 
 def missing_uids(series: Series) -> list[str]:
-    """What results would refer to and some slice does not say: anonymisers take it away."""
+    """What results would refer to and some slice lacks: anonymisers remove it."""
     return [each for each in REFERRED if not all(text(frame.header, each) for frame in series.frames)]

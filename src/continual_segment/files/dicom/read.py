@@ -36,7 +36,7 @@ PLAUSIBLE_HU = (-1000.0, 3071.0)
 """A padding value that means a tissue is not believed."""
 
 
-LARGEST_SLICE = 8192  # pixels; a damaged header can name 65535, and decoders ask for that memory
+LARGEST_SLICE = 8192  # pixels; a damaged header can name 65535, and decoders allocate that memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class DamagedPixels(ScanError):
 def read_series(
     path: Path, wanted: str | None = None, force: bool = False, pick: str | None = None
 ) -> DicomScan:
-    """Read the CT volume at a path; ScanError says why there is none."""
+    """Read the CT volume at a path; ScanError where there is none."""
     study = read_study(path)
     series = choose_series(study, wanted, pick, force)
     check_dimensions(path, series)
@@ -83,7 +83,7 @@ def read_series(
 
 
 def check_dimensions(path: Path, series: Series) -> None:
-    """Refuse what no scanner makes, before memory is asked for it."""
+    """Refuse what no scanner makes, before memory is allocated."""
     rows, columns = int(series.header.Rows), int(series.header.Columns)
     if max(rows, columns) > LARGEST_SLICE:
         raise ScanError(
@@ -93,7 +93,7 @@ def check_dimensions(path: Path, series: Series) -> None:
 
 
 def grid_of_slices(tilted: Stack, slices: int, upright: Grid) -> Grid | None:
-    """Of so many slices as they were scanned; None where they do not lie on one line, or not along z."""
+    """Of so many slices as they were scanned; None where they are not on one line, or not along z."""
     _, rows, columns = tilted.voxels.shape
     grid = canonical_grid((columns, rows, slices), LPS_TO_RAS @ tilted.affine(slices))
     return grid if tilted.is_straight and upright.slice_shifts(grid) is not None else None
@@ -179,7 +179,7 @@ def _hounsfield(frame: Frame, pixels: np.ndarray) -> np.ndarray:
 def _without_padding(
     header: Dataset, stored: np.ndarray, values: np.ndarray, slope: float, intercept: float
 ) -> np.ndarray:
-    """Outside the scanner's circle there is air, whatever number stands there."""
+    """Outside the scanner's circle there is air, whatever number is stored there."""
     padding = numbers(header, "PixelPaddingValue", 1)
     if padding is None or not text(header, "PixelPaddingValue"):
         return values

@@ -2,7 +2,7 @@
 
 Contours run halfway between voxels inside and outside, so filling them gives back every voxel. Each encloses
 an area; there are no points or lines, which planning systems refuse. A hole is joined to its outline by a
-channel of no width, as DICOM asks for.
+channel of no width, as DICOM requires.
 
 In:  label maps that share a grid, the series they belong to
 Out: one .dcm file
@@ -83,7 +83,7 @@ def outlines(mask: np.ndarray) -> Iterator[np.ndarray]:
 def _joined(outline: np.ndarray, holes: list[np.ndarray]) -> np.ndarray:
     """One loop along the outline, into the nearest hole where they are nearest, around it and back.
 
-    The nearest first: no other hole can then lie in the way. The hole is taken off the list.
+    The nearest first: no other hole can then be in the way. The hole is taken off the list.
     """
     trees = [cKDTree(outline).query(hole) for hole in holes]
     nearest = min(range(len(holes)), key=lambda index: trees[index][0].min())
@@ -126,11 +126,11 @@ def _structure_set(series: Series, version: str) -> Dataset:
 
 
 def _referenced(series: Series, header: Dataset) -> Dataset:
-    """Study, series and every image the contours may lie on."""
+    """Study, series and every image the contours may refer to."""
     images, study, place = Dataset(), Dataset(), Dataset()
     images.SeriesInstanceUID = header.SeriesInstanceUID
     images.ContourImageSequence = [_image(frame) for frame in series.frames]
-    study.ReferencedSOPClassUID = "1.2.840.10008.3.1.2.3.1"  # a study; retired, but asked for here
+    study.ReferencedSOPClassUID = "1.2.840.10008.3.1.2.3.1"  # a study; retired, but required here
     study.ReferencedSOPInstanceUID = header.StudyInstanceUID
     study.RTReferencedSeriesSequence = [images]
     place.FrameOfReferenceUID = header.FrameOfReferenceUID

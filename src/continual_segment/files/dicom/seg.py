@@ -1,6 +1,6 @@
 """DICOM Segmentation: organs as segments with SNOMED codes, on the slices they were found in.
 
-In:  label maps that share a grid (one per layer where organs lie within organs), the series they belong to
+In:  label maps that share a grid (one per layer where organs are parts of organs), the series they belong to
 Out: one .dcm file, binary (a bit plane per organ) or a label map (a number per voxel)
 """
 
@@ -91,8 +91,8 @@ def _pixels(
     if stacks[0].size * len(found) > LARGEST_BYTES:
         size = stacks[0].size * len(found) / 2**30
         raise ScanError(
-            f"{path}: {len(found)} organs that share voxels would need {size:.0f} GiB at once. Ask "
-            "for fewer with --organs, or write seg.nrrd."
+            f"{path}: {len(found)} organs that share voxels would need {size:.0f} GiB at once. Choose "
+            "fewer with --organs, or write seg.nrrd."
         )
     bits = np.stack([np.any([stack == label for stack in stacks], axis=0) for label in found], axis=-1)
     return bits.astype(np.uint8), organs

@@ -117,8 +117,8 @@ def _no_slices(path: Path, files: int, unreadable: list[Unreadable]) -> ScanErro
     misplaced = sum(NO_PLACE in each.reason for each in unreadable)
     damaged = len(unreadable) - misplaced
     return ScanError(
-        f"{path}: none of {files} DICOM files is a slice: {misplaced} are images that do not say where they "
-        "lie in the patient (ImagePositionPatient, ImageOrientationPatient, PixelSpacing), "
+        f"{path}: none of {files} DICOM files is a slice: {misplaced} are images without a "
+        "position in the patient (ImagePositionPatient, ImageOrientationPatient, PixelSpacing), "
         f"{damaged} cannot be read, {files - misplaced - damaged} are no images. Export the CT series "
         "itself, not screenshots or reports."
     )

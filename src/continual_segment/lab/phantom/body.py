@@ -136,7 +136,7 @@ def body_structures(patient: Patient) -> list[Structure]:
         Structure("fat", Union(outer), "skin", "fat", 2.0, outline=True),
         Structure("muscle", Union(inner), "muscle"),
     ]
-    # between the wall of the belly and the labelled muscles of back and hips, painted later, lies fat
+    # between the wall of the belly and the labelled muscles of back and hips, painted later, is fat
     legs = thigh_lean | thigh_lean.mirrored()
     between = ((lean_trunk() & Block(z=(-165, 150))) - belly().grown(12.0)) - legs
     found.append(Structure("fat", between.grown(-2.0) | _cleft(), "fat"))

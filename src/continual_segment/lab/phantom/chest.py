@@ -31,7 +31,7 @@ UPPER_MEDIASTINUM = [  # z, half width, back y, front y
 
 
 def dome(side: str, patient: Patient, inside_mm: float = 0.0) -> Solid:
-    """What lies under one half of the diaphragm, up into the chest."""
+    """What is under one half of the diaphragm, up into the chest."""
     rise = patient.breath_mm
     if side == "right":
         return Ellipsoid((64, -4, 160), (75 - inside_mm, 97 - inside_mm, 124 + rise - inside_mm))

@@ -76,7 +76,7 @@ REGION_STARTS = {  # lower end-plates that part the body
     "head_neck": LEVELS["T2"].bottom,
 }
 CANAL_BEHIND_MM = {"L": 27.0, "T": 24.0, "C": 18.0}
-"""How far the middle of the spinal canal lies behind the middle of the body."""
+"""Distance of the middle of the spinal canal behind the middle of the body."""
 
 
 def canal_y(z: float) -> float:

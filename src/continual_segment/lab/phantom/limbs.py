@@ -11,7 +11,7 @@ from continual_segment.lab.phantom.structure import Structure
 from continual_segment.lab.phantom.sweeps import Loft, Tube
 from continual_segment.lab.phantom.thorax import cavity, wall_point
 
-BOWL = [  # z, half width, back y, front y: the pelvic bowl on which the iliac wings lie
+BOWL = [  # z, half width, back y, front y: the pelvic bowl that carries the iliac wings
     (60, 136, -66, 104), (30, 134, -66, 104), (0, 127, -66, 104), (-30, 110, -66, 96), (-60, 92, -66, 84),
     (-95, 84, -64, 74),
 ]  # fmt: skip

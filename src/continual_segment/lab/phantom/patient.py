@@ -50,7 +50,7 @@ class EsophagusTumour:
     """A growth in the wall of the esophagus."""
 
     level: float
-    """Where along the thoracic esophagus its middle lies, 0 at the thoracic inlet, 1 at the stomach."""
+    """Position of its middle along the thoracic esophagus, 0 at the thoracic inlet, 1 at the stomach."""
     length_mm: float
     thickness_mm: float
     """Radius of the diseased esophagus; a healthy one has some 8 mm."""

@@ -27,7 +27,7 @@ from continual_segment.volume import Grid
 PAINTED_MM = 2.7
 """A scan's voxels are split until they are no larger than this: what partial volume is computed from."""
 MOST_PARTS = 2
-"""Along an axis; eight samples tell enough of a voxel that is too coarse for fine parts anyway."""
+"""Along an axis; eight samples are enough for a voxel that is too coarse for fine parts anyway."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def spine_heights(patient: Patient, pose: np.ndarray, atlas_z: np.ndarray) -> np
 
 
 def scan_patient(patient: Patient, view: FieldOfView, scanner: Scanner, rng: np.random.Generator) -> Scan:
-    """Scan the part of the patient that lies in the field of view."""
+    """Scan the part of the patient in the field of view."""
     grid = view.grid
     a, b, c = (min(int(np.ceil(mm / PAINTED_MM - 1e-6)), MOST_PARTS) for mm in grid.spacing_mm)
     fine = grid.with_shape((a * grid.shape[0], b * grid.shape[1], c * grid.shape[2]))

@@ -1,10 +1,10 @@
 """Parametric solids: the shapes that anatomy is made of.
 
-Every solid answers one question: how many millimetres below its surface does a point lie (negative
+Every solid answers one question: how many millimetres below its surface is a point (negative
 outside)? From that follow booleans (min, max), shells (a range of depths), a cortex around a core. Depths
 are first-order estimates, good to a few per cent near the surface, where they are used.
 
-Points are three arrays x, y, z in millimetres right, anterior, superior. `boxes` says where a solid can
+Points are three arrays x, y, z in millimetres right, anterior, superior. `boxes` bounds where a solid can
 possibly be, so that a painter never evaluates it elsewhere.
 """
 
@@ -102,7 +102,7 @@ class Intersection(Solid):
         return np.minimum(self.first.depth(x, y, z), self.second.depth(x, y, z))
 
     def depth_inside(self, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-        """The second solid is asked only about points inside the first."""
+        """The second solid is evaluated only at points inside the first."""
         result = self.first.depth_inside(x, y, z)
         inside = result > 0
         if inside.any():

@@ -30,7 +30,7 @@ class Structure:
     tissue: str
     """What it is made of."""
     core: str | None = None
-    """What lies deeper than `rind_mm`: marrow in a bone, contents of a hollow organ."""
+    """What is deeper than `rind_mm`: marrow in a bone, contents of a hollow organ."""
     rind_mm: float = 0.0
     only_over: frozenset[str] | None = None
     """Structures it may replace; None: any, but never the air around the body."""
@@ -55,10 +55,10 @@ class Body:
 
 
 class Canvas:
-    """The voxels to paint: their atlas coordinates, and quick answers to "which voxels lie in this box?"."""
+    """The voxels to paint: their atlas coordinates, and quick answers to "which voxels are in this box?"."""
 
     slab = 40_000  # voxels that are evaluated at once
-    block = 3  # voxels along an edge of the blocks that stand for their voxels
+    block = 3  # voxels along an edge of the blocks that represent their voxels
 
     def __init__(self, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> None:
         self.coordinates = (x, y, z)

@@ -64,7 +64,7 @@ class Loft(Solid):
 
 
 def smooth_path(points: np.ndarray, step_mm: float) -> tuple[np.ndarray, np.ndarray]:
-    """A cubic curve through the points, sampled evenly; and how far along each sample lies, in mm."""
+    """A cubic curve through the points, sampled evenly; and the position of each sample along it, in mm."""
     points = np.asarray(points, float)
     length = np.concatenate([[0], np.cumsum(np.linalg.norm(np.diff(points[:, :3], axis=0), axis=1))])
     count = max(int(length[-1] / step_mm) + 1, 4)
@@ -92,7 +92,7 @@ class Tube(Solid):
     """
 
     tolerance_mm = 0.25
-    """How far the straight segments that the line is painted with may lie off it."""
+    """How far the straight segments that the line is painted with may be off it."""
     longest_mm = 28.0
     """Longer segments have boxes with much in them that is not tube."""
     segments_per_stretch = 3

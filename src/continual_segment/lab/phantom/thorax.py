@@ -29,7 +29,7 @@ RIBS = {  # number: (fall from spine to front end in mm, angle of that end: 0 at
 
 @cache
 def cavity(grow: float = 0.0) -> Loft:
-    """Inside of the chest wall; grown outwards for what lies on the ribs."""
+    """Inside of the chest wall; grown outwards for what is on the ribs."""
     return Loft(CAVITY, square=0.25, grow=grow)
 
 

@@ -1,7 +1,7 @@
 """Write phantom datasets in nnU-Net's raw layout, through the writers every scan takes.
 
-Beside imagesTr and labelsTr lies body_parts: for each case the slices of every body part, by the landmarks of
-the spine (lower end-plates of L5, T11 and T2).
+The folder body_parts beside them has, for each case, the slices of every body part by the landmarks of the
+spine (lower end-plates of L5, T11 and T2).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def write_phantom(
 
 
 def dataset_folder(folder: Path, dataset: str) -> Path:
-    """Where in `folder` a dataset lies."""
+    """Where in `folder` a dataset is stored."""
     return folder / f"Dataset{900 + DATASETS[dataset].number}_{dataset}"
 
 
