@@ -152,6 +152,16 @@ def made_state(kind: str = "plain", seed: int = 0) -> dict[str, torch.Tensor]:
     return {name: once[own_name(name)] for name in shapes}
 
 
+def without_bias(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The weights of the same network with `conv_bias` false."""
+    endings = ("conv.bias", "all_modules.0.bias")
+    return {
+        name: tensor
+        for name, tensor in state.items()
+        if not name.endswith(endings) and not ("transpconvs" in name and name.endswith("bias"))
+    }
+
+
 def own_name(name: str) -> str:
     name = name.replace("decoder.encoder.", "encoder.")
     return name.replace(".all_modules.0.", ".conv.").replace(".all_modules.1.", ".norm.")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test compar
     from continual_segment.model import Model as Model
     from continual_segment.model import OrganPack as OrganPack
     from continual_segment.model import verify as verify
+    from continual_segment.model.nnunet import export_nnunet as export_nnunet
     from continual_segment.model.nnunet import import_nnunet as import_nnunet
     from continual_segment.segmentation import SegmentConfig as SegmentConfig
     from continual_segment.segmentation import Segmenter as Segmenter
@@ -50,6 +51,7 @@ _HOMES = {
     "Segmenter": "segmentation",
     "Volume": "volume",
     "evaluate": "evaluation",
+    "export_nnunet": "model.nnunet",
     "import_nnunet": "model.nnunet",
     "learn": "api",
     "load_preset": "config",

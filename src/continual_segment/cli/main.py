@@ -13,6 +13,8 @@ from continual_segment.cli import (
     bodyparts,
     demo,
     evaluate,
+    export_nnunet,
+    import_nnunet,
     learn,
     pack,
     phantom,
@@ -25,7 +27,20 @@ from continual_segment.errors import ContinualSegmentError
 from continual_segment.malloc import keep_freed_memory, start_again_with_malloc_settings
 from continual_segment.streams import lasting_streams
 
-COMMANDS = (demo, phantom, prepare, learn, pack, verify, segment, bodyparts, evaluate, benchmark)
+COMMANDS = (
+    demo,
+    phantom,
+    import_nnunet,
+    prepare,
+    learn,
+    pack,
+    verify,
+    segment,
+    export_nnunet,
+    bodyparts,
+    evaluate,
+    benchmark,
+)
 RUN_NETWORKS = ("demo", "learn", "segment", "bodyparts", "benchmark")
 
 

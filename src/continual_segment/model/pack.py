@@ -96,8 +96,7 @@ class OrganPack:
         check_choice(self.regions, (False, True), "entry regions")
         check_choice(self.mirror_axes, AXES, "list of mirrored axes")
         check_tensors(self.weights, self._build, f"decoder of '{self.name}'")
-        outputs = len(self.organs) + (not self.regions)
-        check_tensor(self.probe, (outputs, SAMPLED_VOXELS), f"probe of '{self.name}'")
+        check_tensor(self.probe, (self.outputs, SAMPLED_VOXELS), f"probe of '{self.name}'")
 
     @classmethod
     def of(
@@ -137,6 +136,11 @@ class OrganPack:
         """What format 1 cannot express; empty for most packs, which so keep their bytes and fingerprints."""
         special = {"regions": self.regions, "mirror_axes": self.mirror_axes}
         return {name: value for name, value in special.items() if value}
+
+    @property
+    def outputs(self) -> int:
+        """Channels of the decoder."""
+        return len(self.organs) + (not self.regions)
 
     @property
     def distribution(self) -> dict[str, float]:

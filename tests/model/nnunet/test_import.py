@@ -18,6 +18,7 @@ from made_nnunet import (
     made_state,
     own_name,
     plans_with,
+    without_bias,
     write_model,
     write_zip,
 )
@@ -56,15 +57,6 @@ def with_heads(state: dict[str, torch.Tensor], channels: int) -> dict[str, torch
     return {
         name: torch.randn(channels, *tensor.shape[1:]) if "seg_layers" in name else tensor
         for name, tensor in state.items()
-    }
-
-
-def without_bias(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    names = ("conv.bias", "all_modules.0.bias")
-    return {
-        name: tensor
-        for name, tensor in state.items()
-        if not name.endswith(names) and not ("transpconvs" in name and name.endswith("bias"))
     }
 
 

@@ -2,6 +2,7 @@
 
 from continual_segment.model.nnunet.architecture import NnunetArchitecture
 from continual_segment.model.nnunet.dataset import Attribution, NnunetLabels
+from continual_segment.model.nnunet.export_model import export_nnunet
 from continual_segment.model.nnunet.import_model import import_nnunet
 from continual_segment.model.nnunet.model import NnunetModel
 from continual_segment.model.nnunet.plans import IntensityProperties, Preprocessing, Resampling
@@ -17,5 +18,6 @@ __all__ = [
     "Preprocessing",
     "Resampling",
     "Training",
+    "export_nnunet",
     "import_nnunet",
 ]

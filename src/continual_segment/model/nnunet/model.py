@@ -19,8 +19,9 @@ from torch import Tensor
 from continual_segment.errors import ModelError
 from continual_segment.files.records import as_record, parse_json
 from continual_segment.model.nnunet import plans as plans_json
-from continual_segment.model.nnunet.architecture import NnunetArchitecture, read_architecture
+from continual_segment.model.nnunet.architecture import NnunetArchitecture
 from continual_segment.model.nnunet.checkpoint import Checkpoint, read_checkpoint
+from continual_segment.model.nnunet.configuration import PlannedNetwork
 from continual_segment.model.nnunet.dataset import (
     Attribution,
     Dataset,
@@ -29,14 +30,7 @@ from continual_segment.model.nnunet.dataset import (
     read_modality,
 )
 from continual_segment.model.nnunet.layout import FoldFile, ModelFolder, find_model_folder
-from continual_segment.model.nnunet.plans import (
-    Configuration,
-    Plans,
-    Preprocessing,
-    inherited,
-    read_configuration,
-    read_preprocessing,
-)
+from continual_segment.model.nnunet.plans import Plans, Preprocessing
 from continual_segment.model.nnunet.report import (
     ImportReport,
     Training,
@@ -127,19 +121,19 @@ def _read_model(described: _Description, file: Path, chosen: FoldFile, asked: st
     where = described.files.where(chosen.name)
     checkpoint = read_checkpoint(file, where)
     _check_configuration(checkpoint, described.folder, asked, where)
-    configuration, architecture = _network(described, checkpoint.training.init_args.configuration)
+    configuration = checkpoint.training.init_args.configuration
+    planned = PlannedNetwork.read(described.plans, configuration, described.where(PLANS))
     modality = read_modality(described.dataset, described.where(DATASET))
     labels = read_labels(described.dataset, described.where(DATASET))
-    shapes = expected_shapes(architecture, labels.channels)
+    shapes = expected_shapes(planned.architecture, labels.channels)
     weights = fit_weights(checkpoint.weights, shapes, checkpoint.training.trainer_name, where)
     training = _training(described, checkpoint, chosen)
-    z, y, x = configuration.patch_size
     return NnunetModel(
         source=described.folder.where,
         training=training,
-        architecture=architecture,
-        patch_size=(z, y, x),
-        preprocessing=read_preprocessing(described.plans, configuration, described.where(PLANS)),
+        architecture=planned.architecture,
+        patch_size=planned.patch_size,
+        preprocessing=planned.preprocessing,
         mirror_axes=checkpoint.training.inference_allowed_mirroring_axes or (),
         modality=modality,
         labels=labels,
@@ -159,14 +153,6 @@ def _check_configuration(checkpoint: Checkpoint, folder: ModelFolder, asked: str
             f"{where}: trained with configuration {printable(trained)!r}, not {printable(str(asked))!r}. "
             "Give that one, or another model."
         )
-
-
-def _network(described: _Description, name: str) -> tuple[Configuration, NnunetArchitecture]:
-    """A configuration of the plans and its network."""
-    where = described.where(PLANS)
-    settings = inherited(described.plans, name, where)
-    configuration = read_configuration(settings, name, where)
-    return configuration, read_architecture(settings, configuration.patch_size, where)
 
 
 def _training(described: _Description, checkpoint: Checkpoint, chosen: FoldFile) -> Training:

@@ -12,6 +12,7 @@ Out: its tensors by name, as float32, in memory of their own
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 import torch
@@ -25,6 +26,7 @@ from continual_segment.networks.blocks import Kernel
 Shape = tuple[int, ...]
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 MOST_EXAMPLES = 3
+IN_ALL_MODULES = re.compile(r"(?P<block>.+)\.(?P<layer>conv|norm)\.(?P<tensor>weight|bias)")
 
 
 def expected_shapes(architecture: NnunetArchitecture, outputs: int) -> dict[str, Shape]:
@@ -58,6 +60,17 @@ def stored_once(name: str) -> str:
     if name.startswith("decoder.encoder."):
         name = name.removeprefix("decoder.")
     return name.replace(".all_modules.0.", ".conv.").replace(".all_modules.1.", ".norm.")
+
+
+def stock_names(name: str) -> list[str]:
+    """Every name under which nnU-Net stores the tensor that is kept under this one."""
+    names = [name]
+    if match := IN_ALL_MODULES.fullmatch(name):
+        number = ("conv", "norm").index(match["layer"])
+        names.append(f"{match['block']}.all_modules.{number}.{match['tensor']}")
+    if name.startswith("encoder."):
+        names += [f"decoder.{each}" for each in names]
+    return names
 
 
 def _plain_encoder(architecture: NnunetArchitecture) -> Iterator[tuple[str, Shape]]:
