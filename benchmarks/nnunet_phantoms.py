@@ -43,7 +43,7 @@ class Configuration:
     """Axis codes of the files."""
     planner: str = "ExperimentPlanner"
     trainer: str = NO_MIRRORING
-    epochs: int = 8
+    epochs: int = 12
 
     @property
     def name(self) -> str:

@@ -10,7 +10,7 @@ import os
 
 import torch
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
-from nnunetv2.training.nnUNetTrainer.variants.optimizer.nnUNetTrainerAdam import nnUNetTrainerAdam1en3
+from nnunetv2.training.nnUNetTrainer.variants.optimizer.nnUNetTrainerAdam import nnUNetTrainerAdam
 
 
 class nnUNetTrainerShort(nnUNetTrainer):
@@ -42,8 +42,12 @@ class nnUNetTrainerShortNoMirroring(NoMirroring, nnUNetTrainerShort):
     pass
 
 
-class nnUNetTrainerShortAdam(nnUNetTrainerShort, nnUNetTrainerAdam1en3):
-    """nnU-Net's variant with AdamW finds large organs in some hundred updates, SGD finds none in as many."""
+class nnUNetTrainerShortAdam(nnUNetTrainerShort, nnUNetTrainerAdam):
+    """nnU-Net's variant with AdamW finds organs in some hundred updates, SGD none in as many."""
+
+    def __init__(self, plans, configuration, fold, dataset_json, device):
+        super().__init__(plans, configuration, fold, dataset_json, device)
+        self.initial_lr = 2e-3
 
 
 class nnUNetTrainerShortAdamNoMirroring(NoMirroring, nnUNetTrainerShortAdam):
