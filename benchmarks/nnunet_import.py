@@ -8,7 +8,7 @@ Small stock nnU-Nets (benchmarks/nnunet_phantoms.py) learn phantoms and are impo
 With --open-kbp the model that benchmarks/nnunet_story.py trains on real scans is compared, too. Each of them
 labels scans that it never saw, once by nnUNetv2_predict_from_modelfolder (CPU, step 0.5) and once by
 `conseg segment`, both as whole processes with one thread; mirrored at test time, too, where the model allows
-it. Training and import are done once: run the command again to resume.
+it. Training is done once: run the command again to resume.
 
 Columns: `equal` is the share of all voxels with one label by both, in brackets the voxels that differ; `Dice`
 stock nnU-Net's mean over organs and scans; `difference` the largest between the Dice of both, of any organ in
@@ -18,6 +18,7 @@ any scan; MB are those of all processes that a command starts.
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ import numpy as np
 from measured_process import CONSEG, Measured, run_measured
 from nnunet_phantoms import CONFIGURATIONS, train, unseen_scans
 from nnunet_stock import StockNnunet, link, link_cases, made_once, splits_of
-from nnunet_story import DATASETS, NO_MIRRORING, PLANS
+from nnunet_story import DATASETS, PLANS, TRAINER
 
 from continual_segment.evaluation import score_case
 from continual_segment.evaluation.label_source import open_labels
@@ -104,7 +105,7 @@ def trained_models(stock: StockNnunet, only: list[str], open_kbp: Path | None) -
             unseen = unseen_scans(stock.folder, configuration)
             yield Trained(configuration.name, model, unseen, configuration.mirrors)
     if open_kbp and REAL in only:
-        model = stock.model_folder(DATASETS[0], PLANS, NO_MIRRORING)
+        model = stock.model_folder(DATASETS[0], PLANS, TRAINER)
         unseen = stock.folder / "import" / f"{DATASETS[0]}_unseen"
         made_once(unseen, lambda folder: link_test_cases(folder, open_kbp / DATASETS[0]))
         yield Trained(REAL, model, unseen, mirrors=False)
@@ -121,7 +122,9 @@ def compare(stock: StockNnunet, trained: Trained, mirror: bool) -> str:
     """A line of the table."""
     folder = stock.folder / "import" / trained.name
     imported = folder / "model"
-    if not imported.exists():
+    if not mirror:  # every time anew: it takes seconds, and what is compared is today's import
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
         run_measured([*CONSEG, "import", trained.model, "-m", imported])
     scans, suffix = trained.unseen / "imagesTr", "mirrored" if mirror else "plain"
     theirs, ours = folder / f"stock_{suffix}", folder / f"ours_{suffix}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -87,6 +88,7 @@ class StockNnunet:
             if from_dataset:
                 source = json.loads(self.plans_path(from_dataset, plans).read_text())
                 write_json(path, source | {"dataset_name": dataset})
+                shutil.copy(self.folder / "raw" / dataset / "dataset.json", path.parent)  # as planning does
             else:
                 options = ["-pl", plans.planner, "-overwrite_plans_name", plans.name]
                 self.run("nnUNetv2_plan_experiment", "-d", number, *options)

@@ -46,9 +46,9 @@ DATASETS = (
     "Dataset104_EsophagusTumour",
 )
 PLANS = SmallPlans("small", (40, 48, 48), (16, 32, 64, 128))
-NO_MIRRORING = "nnUNetTrainerShortNoMirroring"
-LATER = "nnUNetTrainerShortAdamNoMirroring"
-"""With AdamW: from random weights SGD finds next to nothing in 1000 updates."""
+TRAINER = "nnUNetTrainerShortAdamNoMirroring"
+"""The variant with AdamW: after 700 updates of nnU-Net's default, SGD, the validation Dice on Dataset101
+was 0 for brainstem and spinal cord and 0.11 for the mandible."""
 FINE_TUNED = "nnUNetTrainerShortFineTuned"
 FIRST_EPOCHS, LATER_EPOCHS = 30, 20
 """Of 50 updates with two patches each."""
@@ -80,11 +80,11 @@ class Story:
     def first_model(self) -> Path:
         self.stock.add_dataset(self.raw / DATASETS[0])
         self.stock.plan(DATASETS[0], PLANS)
-        return self.stock.train(DATASETS[0], PLANS, NO_MIRRORING, FIRST_EPOCHS)
+        return self.stock.train(DATASETS[0], PLANS, TRAINER, FIRST_EPOCHS)
 
     def per_dataset(self, step: int) -> Path:
         """Trained on one dataset from random weights."""
-        return self.first_model() if step == 0 else self._train_later(step, LATER)
+        return self.first_model() if step == 0 else self._train_later(step, TRAINER)
 
     def fine_tuned(self, step: int) -> Path:
         """Trained on all datasets so far, one after the other."""
