@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from measured_process import Measured, run_measured
 from nnunet_venv import nnunet_python
 
-from continual_segment.data.splits import split_cases
+from continual_segment.data.splits import Split, split_cases
 
 TRAINERS = Path(__file__).parent / "nnunet_trainers"
 CONFIGURATION = "3d_fullres"
+SCAN_ENDING = "_0000.nii.gz"
 
 
 @dataclass(frozen=True)
@@ -30,9 +35,6 @@ class SmallPlans:
     features: tuple[int, ...]
     batch: int = 2
     planner: str = "ExperimentPlanner"
-    spacing: tuple[float, float, float] | None = None
-    """(z, y, x) in place of the planned one, which is the dataset's median."""
-    transpose_forward: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -43,35 +45,30 @@ class StockNnunet:
     threads: int = 1
 
     def run(self, command: str, *arguments: object, **environment: str) -> None:
-        python = nnunet_python(self.folder / "venv")
         subprocess.run(
-            [str(python.parent / command), *map(str, arguments)],
+            [self.program(command), *map(str, arguments)],
             check=True,
-            env=os.environ
-            | {
-                "nnUNet_raw": str(self.folder / "raw"),
-                "nnUNet_preprocessed": str(self.folder / "preprocessed"),
-                "nnUNet_results": str(self.folder / "results"),
-                "nnUNet_extTrainer": str(TRAINERS),
-                "nnUNet_n_proc_DA": "1",
-                "nnUNet_def_n_proc": "1",
-                "nnUNet_compile": "false",
-                "OMP_NUM_THREADS": str(self.threads),
-            }
-            | environment,
+            env=os.environ | self.environment | environment,
+            stdout=sys.stderr,  # nnU-Net's log; benchmarks print their tables to stdout
         )
+
+    def program(self, command: str) -> str:
+        return str(nnunet_python(self.folder / "venv").parent / command)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        folders = {f"nnUNet_{name}": str(self.folder / name) for name in ("raw", "preprocessed", "results")}
+        processes = {"nnUNet_n_proc_DA": "1", "nnUNet_def_n_proc": "1", "OMP_NUM_THREADS": str(self.threads)}
+        return folders | processes | {"nnUNet_extTrainer": str(TRAINERS), "nnUNet_compile": "false"}
 
     def add_dataset(self, raw: Path) -> None:
         """Link the training and validation cases of a dataset; test cases stay out of nnU-Net's sight."""
         target = self.folder / "raw" / raw.name
         if (target / "dataset.json").exists():
             return
-        splits = split_cases(path.name.removesuffix("_0000.nii.gz") for path in (raw / "imagesTr").iterdir())
+        splits = splits_of(raw)
         used = [case for case, split in splits.items() if split != "test"]
-        for part, ending in (("imagesTr", "_0000.nii.gz"), ("labelsTr", ".nii.gz")):
-            (target / part).mkdir(parents=True, exist_ok=True)
-            for case in used:
-                link(target / part / f"{case}{ending}", raw / part / f"{case}{ending}")
+        link_cases(raw, target, used)
         description = json.loads((raw / "dataset.json").read_text()) | {"numTraining": len(used)}
         fold = {split: [case for case in used if splits[case] == kind] for split, kind in FOLD_PARTS}
         preprocessed = self.folder / "preprocessed" / raw.name
@@ -91,10 +88,10 @@ class StockNnunet:
             if from_dataset:
                 source = json.loads(self.plans_path(from_dataset, plans).read_text())
                 write_json(path, source | {"dataset_name": dataset})
+                shutil.copy(self.folder / "raw" / dataset / "dataset.json", path.parent)  # as planning does
             else:
-                options = ["-overwrite_target_spacing", *plans.spacing] if plans.spacing else []
-                name = ["-overwrite_plans_name", plans.name]
-                self.run("nnUNetv2_plan_experiment", "-d", number, "-pl", plans.planner, *name, *options)
+                options = ["-pl", plans.planner, "-overwrite_plans_name", plans.name]
+                self.run("nnUNetv2_plan_experiment", "-d", number, *options)
                 write_json(path, shrunk(json.loads(path.read_text()), plans))
         # beside the folder of cases: nnU-Net takes every file in it for one
         done = path.parent / f"{plans.name}_{CONFIGURATION}.done"
@@ -120,11 +117,11 @@ class StockNnunet:
             )
         return model
 
-    def predict(self, model: Path, scans: Path, out: Path, *options: object) -> None:
-        self.run(
-            *("nnUNetv2_predict_from_modelfolder", "-i", scans, "-o", out, "-m", model, "-f", 0),
-            *("-device", "cpu", "-npp", 1, "-nps", 1, *options),
-        )
+    def predict(self, model: Path, scans: Path, out: Path, *, mirror: bool = False) -> Measured:
+        """Label maps of all scans of a folder, by one process and those it starts."""
+        options = ["-f", 0, "-device", "cpu", "-npp", 1, "-nps", 1, *([] if mirror else ["--disable_tta"])]
+        command = self.program("nnUNetv2_predict_from_modelfolder")
+        return run_measured([command, "-i", scans, "-o", out, "-m", model, *options], self.environment)
 
     def plans_path(self, dataset: str, plans: SmallPlans) -> Path:
         return self.folder / "preprocessed" / dataset / f"{plans.name}.json"
@@ -148,15 +145,35 @@ def shrunk(plans: dict[str, Any], wanted: SmallPlans) -> dict[str, Any]:
     for name, value in arguments.items():
         if isinstance(value, list):
             arguments[name] = value[: stages - 1 if name == "n_conv_per_stage_decoder" else stages]
-    if wanted.transpose_forward:
-        forward = list(wanted.transpose_forward)
-        plans |= {"transpose_forward": forward, "transpose_backward": [forward.index(i) for i in range(3)]}
     plans["configurations"] = {CONFIGURATION: configuration}
     return plans
 
 
+def splits_of(raw: Path) -> dict[str, Split]:
+    """The split of every case, as `conseg prepare` has it."""
+    return split_cases(path.name.removesuffix(SCAN_ENDING) for path in (raw / "imagesTr").iterdir())
+
+
+def link_cases(raw: Path, target: Path, cases: Iterable[str]) -> None:
+    """Scans and labels of these cases in another folder of the same layout."""
+    for case in cases:
+        for name in (f"imagesTr/{case}{SCAN_ENDING}", f"labelsTr/{case}.nii.gz"):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            link(target / name, raw / name)
+
+
 def number_of(dataset: str) -> int:
     return int(dataset.removeprefix("Dataset")[:3])
+
+
+def made_once(folder: Path, make: Callable[[Path], object]) -> Path:
+    """The folder, which `make` fills if need be; it appears under its name when it is complete."""
+    if not folder.exists():
+        unfinished = folder.with_name(f"{folder.name}.unfinished")
+        unfinished.mkdir(parents=True, exist_ok=True)
+        make(unfinished)
+        unfinished.rename(folder)
+    return folder
 
 
 def link(path: Path, target: Path) -> None:
