@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from continual_segment.cli.options import add_quiet, say
+from continual_segment.cli.options import add_quiet, show
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -44,8 +44,8 @@ def run(args: argparse.Namespace) -> int:
 
     model, report = import_nnunet(args.source, args.model, args.configuration, args.fold, args.name)
     (name,) = model.pack_names
-    say(args, "\n".join(report.lines()))
-    say(
+    show(args, "\n".join(report.lines()))
+    show(
         args,
         f"{args.model} now has pack '{name}' with {len(report.organs)} organs.\n"
         f"Next: conseg segment SCAN -m {args.model} -o OUT\n"

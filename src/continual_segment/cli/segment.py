@@ -158,6 +158,13 @@ def add_speed(parser: argparse.ArgumentParser) -> None:
         "--overlap", type=float, metavar="SHARE", help="of neighbouring windows (default: 0.5)"
     )
     group.add_argument(
+        "--mirror",
+        action="store_true",
+        default=None,
+        help="average over mirrored windows, as nnU-Net does by default: for packs imported from nnU-Net that "
+        "were trained with mirroring; up to eight times as slow",
+    )
+    group.add_argument(
         "--backend",
         metavar="NAME",
         help="what computes the networks: eager (PyTorch as it is), compiled (slow to start the first time, "
@@ -226,7 +233,7 @@ def segment_config(args: argparse.Namespace) -> SegmentConfig:
     from continual_segment.errors import ConfigError
     from continual_segment.segmentation import SegmentConfig
 
-    names = ("merge", "nested", "overlap", "backend", "device")
+    names = ("merge", "nested", "overlap", "mirror", "backend", "device")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     if args.ignore_coverage:
         given["body_parts"] = False
