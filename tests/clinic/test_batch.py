@@ -98,8 +98,8 @@ def test_a_batch_may_be_resumed_with_another_backend_but_not_with_other_settings
     """A backend rounds in another way; nothing else of the result depends on it."""
 
     def request(**settings):
-        empty = {"packs": [], "heads": [], "organs": [], "regressor": None}
-        return request_of(SimpleNamespace(config=SegmentConfig(**settings), **empty), "one", {})
+        empty = {"packs": [], "heads": [], "organs": [], "regressor": None, "encoder_fingerprint": ""}
+        return request_of(SimpleNamespace(config=SegmentConfig(**settings), **empty), {})
 
     assert request() == request(backend="compiled") == request(device="cuda") == request(progress=False)
     assert request() != request(overlap=0.25)
@@ -199,8 +199,19 @@ def test_every_case_of_a_batch_gets_a_line_when_it_is_written(some_scans, tmp_pa
 def test_other_body_parts_or_anomaly_heads_are_another_request():
     def request(regressor=None, heads=()):
         profiles = [Namespace(profile=Namespace(name=name, fingerprint=name)) for name in heads]
-        segmenter = Namespace(config=SegmentConfig(), packs=[], heads=profiles, organs=[], regressor=None)
-        return request_of(segmenter, "encoder", {}, regressor and Namespace(fingerprint=regressor))
+        empty = {"packs": [], "organs": [], "regressor": None, "encoder_fingerprint": ""}
+        segmenter = Namespace(config=SegmentConfig(), heads=profiles, **empty)
+        return request_of(segmenter, {}, regressor and Namespace(fingerprint=regressor))
 
     requests = [request(), request("one"), request("two"), request("two", ["head"])]
     assert all(one != other for one, other in combinations(requests, 2))
+
+
+def test_several_models_write_one_label_map_and_are_all_in_the_manifest(
+    base_model_folder, shared_model_folder, scan_path, tmp_path
+):
+    failures = batch.segment(scan_path, [base_model_folder, shared_model_folder], tmp_path / "out")
+    assert not failures
+    (manifest,) = (json.loads(path.read_text()) for path in (tmp_path / "out" / "manifest").iterdir())
+    assert len(manifest["request"]["models"]) == 2
+    assert len([*(tmp_path / "out").glob("*.nii.gz")]) == 1

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from continual_segment.cli.options import (
     add_device,
-    add_model,
     add_old_spelling,
     add_quiet,
     check_device,
@@ -45,7 +44,16 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "a line",
     )
     parser.add_argument("-i", "--input", type=Path, metavar="SCAN_OR_FOLDER", help="the same, as an option")
-    add_model(parser)
+    parser.add_argument(
+        "-m",
+        "--model",
+        type=Path,
+        nargs="+",
+        required=True,
+        metavar="FOLDER",
+        help="the model folder; of several, such as the networks of TotalSegmentator's `total`, labels are "
+        "merged with the same rules",
+    )
     parser.add_argument(
         "-o",
         "--out",
@@ -161,8 +169,8 @@ def add_speed(parser: argparse.ArgumentParser) -> None:
         "--mirror",
         action="store_true",
         default=None,
-        help="average over mirrored windows, as nnU-Net does by default: for packs imported from nnU-Net that "
-        "were trained with mirroring; up to eight times as slow",
+        help="average over mirrored windows, as nnU-Net does by default: for packs imported from nnU-Net and "
+        "trained with mirroring; up to eight times as slow",
     )
     group.add_argument(
         "--backend",

@@ -23,7 +23,7 @@ from continual_segment.clinic.jobs import Job
 from continual_segment.clinic.sanity import Sanity
 from continual_segment.files import Source
 from continual_segment.files.dicom.listing import for_manifest
-from continual_segment.segmentation import SegmentConfig, Segmenter
+from continual_segment.segmentation import MultiSegmenter, SegmentConfig, Segmenter
 
 FOLDER = "manifest"
 HOW_COMPUTED = ("device", "backend")
@@ -33,22 +33,29 @@ NOT_THE_RESULT = ("progress", *HOW_COMPUTED)
 
 
 def request_of(
-    segmenter: Segmenter, encoder: str, outputs: dict[str, Any], regressor: BodyPartRegressor | None = None
+    segmenter: Segmenter | MultiSegmenter, outputs: dict[str, Any], regressor: BodyPartRegressor | None = None
 ) -> dict[str, Any]:
-    """All that decides what a scan becomes; `regressor` is the one in place of the model's own."""
-    regressor = regressor or segmenter.regressor
+    """All that decides what a scan becomes; `regressor` is the one in place of the models' own."""
     settings = {name: value for name, value in asdict(segmenter.config).items() if name not in NOT_THE_RESULT}
-    request = {
-        "version": __version__,
-        "encoder": encoder,
+    if isinstance(segmenter, MultiSegmenter):
+        each = {name: model_request(one, regressor) for name, one in segmenter.segmenters.items()}
+        models = {"models": each, "organs": [organ.name for organ in segmenter.organs]}
+    else:
+        models = model_request(segmenter, regressor)
+    request = {"version": __version__, "settings": settings, "outputs": outputs} | models
+    return json.loads(json.dumps(request))  # lists for tuples: equal to what is read back
+
+
+def model_request(segmenter: Segmenter, regressor: BodyPartRegressor | None) -> dict[str, Any]:
+    """What a result depends on in one model."""
+    regressor = regressor or segmenter.regressor
+    return {
+        "encoder": segmenter.encoder_fingerprint,
         "packs": {pack.profile.name: pack.profile.fingerprint for pack in segmenter.packs},
         "anomaly_heads": {head.profile.name: head.profile.fingerprint for head in segmenter.heads},
         "body_parts": regressor.fingerprint if regressor else None,
         "organs": [organ.name for organ in segmenter.organs],
-        "settings": settings,
-        "outputs": outputs,
     }
-    return json.loads(json.dumps(request))  # lists for tuples: equal to what is read back
 
 
 def how_computed(config: SegmentConfig) -> dict[str, str]:

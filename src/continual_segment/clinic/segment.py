@@ -26,7 +26,13 @@ from continual_segment.files import is_scan_file
 from continual_segment.files.dicom.listing import title as title_of
 from continual_segment.model import Model
 from continual_segment.processes import WorkerProcess
-from continual_segment.segmentation import ScanContext, SegmentConfig, Segmenter
+from continual_segment.segmentation import (
+    MultiSegmenter,
+    ScanContext,
+    SegmentConfig,
+    Segmenter,
+    open_segmenter,
+)
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +42,7 @@ Compute = Callable[[Case], Result]
 
 def segment(
     source: str | Path,
-    model: str | Path | Model,
+    model: str | Path | Model | Sequence[str | Path | Model],
     output: str | Path,
     organs: Sequence[str] | None = None,
     config: SegmentConfig | None = None,
@@ -46,15 +52,17 @@ def segment(
     """Segment a scan, or all of a folder or list, into `output`; return the failures, scan -> sentence.
 
     A scan is a NIfTI, NRRD or MetaImage file, or a DICOM series as folder or zip. One scan becomes `output`
-    itself where that names a file, else `output`/<case>.nii.gz. `organs` and `packs` restrict what is looked
-    for. What was found is logged, one scan as a table, a batch with a line per case.
+    itself where that names a file, else `output`/<case>.nii.gz. Of several models, labels are merged.
+    `organs` and `packs` restrict what is segmented. What was found is logged, one scan as a table, a batch
+    with a line per case.
     """
     source, output, outputs = Path(source), Path(output), outputs or OutputConfig()
-    model = model if isinstance(model, Model) else Model.open(model)
+    models = [model] if isinstance(model, (str, Path, Model)) else model
+    opened = [each if isinstance(each, Model) else Model.open(each) for each in models]
     jobs = list_jobs(source, output, names_file(output, outputs), outputs.pick)
-    segmenter = Segmenter(model, organs, packs, config=config)
+    segmenter = open_segmenter(opened, organs, packs, config)
     regressor = BodyPartRegressor.read(outputs.body_parts) if outputs.body_parts else None
-    request = request_of(segmenter, model.encoder_fingerprint, outputs.for_manifest(), regressor)
+    request = request_of(segmenter, outputs.for_manifest(), regressor)
     jobs = still_to_do(jobs, request, outputs)
 
     def compute(case: Case) -> Result:
@@ -159,7 +167,10 @@ def sentence_of(error: Exception) -> str:
 
 
 def segment_case(
-    case: Case, segmenter: Segmenter, regressor: BodyPartRegressor | None, outputs: OutputConfig
+    case: Case,
+    segmenter: Segmenter | MultiSegmenter,
+    regressor: BodyPartRegressor | None,
+    outputs: OutputConfig,
 ) -> Result:
     started = time.perf_counter()
     if case.source.series:

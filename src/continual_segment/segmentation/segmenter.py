@@ -67,6 +67,7 @@ class Segmenter:
         """`organs` and `packs` restrict what is segmented; packs without any of these organs do not run."""
         self.config = config or SegmentConfig()
         self.prepare, self.window = model.prepare, model.window
+        self.encoder_fingerprint = model.encoder_fingerprint
         chosen = [model.pack(name) for name in requested_packs(model, packs)]
         self.organs = requested_organs(model.folder, chosen, organs)
         ids = {organ.id for organ in self.organs}
