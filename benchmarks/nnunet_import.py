@@ -38,7 +38,7 @@ REAL = "OpenKBP"
 REAL_SCANS = 3
 HEAD = (
     f"{'model':<14}{'mirror':>7}{'scans':>6}{'equal':>12}{'':>9}{'Dice':>7}{'difference':>12}"
-    f"{'s, stock':>10}{'ours':>7}{'x':>6}{'MB, stock':>11}{'ours':>7}"
+    f"{'s, stock':>10}{'ours':>7}{'x':>7}{'MB, stock':>11}{'ours':>7}"
 )
 
 
@@ -154,7 +154,7 @@ def line(trained: Trained, mirror: bool, found: Agreement, stock: Measured, ours
     return (
         f"{trained.name:<14}{'on' if mirror else 'off':>7}{scans:>6}{found.equal:>12.5%}{different:>9}"
         f"{np.mean(found.dice):>7.3f}{max(found.differences):>12.6f}"
-        f"{stock.seconds:>10.1f}{ours.seconds:>7.1f}{stock.seconds / ours.seconds:>6.2f}"
+        f"{stock.seconds:>10.1f}{ours.seconds:>7.1f}{stock.seconds / ours.seconds:>7.2f}"
         f"{stock.peak_bytes / 1e6:>11.0f}{ours.peak_bytes / 1e6:>7.0f}"
     )
 

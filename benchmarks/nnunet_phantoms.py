@@ -25,7 +25,7 @@ TRAINING_CASES = 11
 FEATURES = (8, 16, 32, 64)
 UNSEEN_SEEDS = (1, 4, 5)
 """Of the phantoms to compare on: patients whose scan shows the trunk, where ten of eleven organs are."""
-MIRRORING, NO_MIRRORING = "nnUNetTrainerShortAdam", "nnUNetTrainerShortAdamNoMirroring"
+MIRRORING, NO_MIRRORING = "nnUNetTrainerShortAdamMirror01", "nnUNetTrainerShortAdamNoMirroring"
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,6 @@ CONFIGURATIONS = (
         (32, 40, 40),
         (3.6, 4.0, 5.0),
         ((3.6, 4.0, 5.0), (4.5, 3.3, 3.3), (3.0, 3.0, 12.0)),
-        trainer=MIRRORING,
     ),
 )
 """Scans to compare on have the voxels of the training scans, others, and once anisotropic ones (ratio over 3)

@@ -10,6 +10,10 @@ import os
 
 import torch
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+from nnunetv2.training.nnUNetTrainer.variants.data_augmentation.nnUNetTrainerNoMirroring import (
+    nnUNetTrainer_onlyMirror01,
+    nnUNetTrainerNoMirroring,
+)
 from nnunetv2.training.nnUNetTrainer.variants.optimizer.nnUNetTrainerAdam import nnUNetTrainerAdam
 
 
@@ -27,19 +31,8 @@ class nnUNetTrainerShort(nnUNetTrainer):
         self.print_to_log_file("The final validation is left out.")
 
 
-class NoMirroring:
+class nnUNetTrainerShortNoMirroring(nnUNetTrainerShort, nnUNetTrainerNoMirroring):
     """Left and right stay what they are, as in TotalSegmentator's trainers."""
-
-    def configure_rotation_dummyDA_mirroring_and_inital_patch_size(self):
-        rotation, dummy_2d, patch_size, _ = (
-            super().configure_rotation_dummyDA_mirroring_and_inital_patch_size()
-        )
-        self.inference_allowed_mirroring_axes = None
-        return rotation, dummy_2d, patch_size, None
-
-
-class nnUNetTrainerShortNoMirroring(NoMirroring, nnUNetTrainerShort):
-    pass
 
 
 class nnUNetTrainerShortAdam(nnUNetTrainerShort, nnUNetTrainerAdam):
@@ -50,7 +43,11 @@ class nnUNetTrainerShortAdam(nnUNetTrainerShort, nnUNetTrainerAdam):
         self.initial_lr = 2e-3
 
 
-class nnUNetTrainerShortAdamNoMirroring(NoMirroring, nnUNetTrainerShortAdam):
+class nnUNetTrainerShortAdamMirror01(nnUNetTrainerShortAdam, nnUNetTrainer_onlyMirror01):
+    """Mirrors along all axes but the last, which is left and right."""
+
+
+class nnUNetTrainerShortAdamNoMirroring(nnUNetTrainerShortAdam, nnUNetTrainerNoMirroring):
     pass
 
 
