@@ -121,7 +121,7 @@ def labels_by_threshold(scan, grid):
     """Bright voxels, by the way that labels take from the prepared scan to a grid."""
     pack = PackDecoder.__new__(PackDecoder)
     pack.organ_ids, pack.profile = torch.tensor([0, 1]), PackProfile()
-    pack.accumulates_features = pack.regions = False
+    pack.accumulates_features = pack.regions = pack.as_nnunet = False
     bright = torch.from_numpy(scan.voxels.astype(np.float32)) - LEVEL
     output = AccumulatedSlab(torch.stack([-bright, bright]), None)
     slab = Slab(slice(0, len(bright)), [pack], [output], ScanContext())

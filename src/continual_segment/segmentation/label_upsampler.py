@@ -181,8 +181,6 @@ class LabelUpsampler:
             part = weights if shares is None else shares[indices] * weights
             share = part if share is None else share + part
         assert values is not None
-        if self.sampling.half:
-            values = values.half().float()
         all_ran = output.share is None and (not self._carried or self._carried[number].share is None)
         return values, None if all_ran else share
 

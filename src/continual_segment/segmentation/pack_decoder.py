@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,37 +33,43 @@ class PackDecoder:
         *,
         regions: bool = False,
         mirror_axes: Sequence[int] = (),
+        as_nnunet: bool = False,
     ) -> None:
         """`regions`: channels are organs that may overlap, without background.
 
-        `mirror_axes` are the axes along which windows are mirrored as well.
+        `mirror_axes` are the axes along which windows are mirrored as well. `as_nnunet`: logits are rounded
+        as stock nnU-Net does, also where that needs up to twice the memory.
         """
         self.decoder = decoder.to(device)
         self.organ_ids = torch.tensor([0, *organ_ids], dtype=torch.int32, device=device)
         self.profile = profile or PackProfile()
-        self.regions = regions
+        self.regions, self.as_nnunet = regions, as_nnunet
         self.mirrorings = subsets(mirror_axes)
         """The axes to mirror in each pass of a window."""
         self._sum: Tensor | None = None
         """Of the passes of a batch of windows, while some are missing."""
         features, outputs = decoder.head.in_channels, decoder.head.out_channels
-        self.accumulates_features = features < outputs
-        """Whether features are accumulated, or logits, because those are fewer."""
-        self.channels = min(features, outputs)
+        self.accumulates_features = outputs > features * (2 if as_nnunet else 1)
+        """Whether features are accumulated, or logits: those are fewer, or have to be nnU-Net's."""
+        self.channels = features if self.accumulates_features else outputs
         self.decode = start_decoder(self.decoder, self.accumulates_features, backend)
 
     @classmethod
     def of_pack(
-        cls, pack: OrganPack, device: torch.device, backend: BackendName = "eager", mirror: bool = False
+        cls,
+        pack: OrganPack,
+        device: torch.device,
+        backend: BackendName = "eager",
+        mirror: bool = False,
+        as_nnunet: bool = False,
     ) -> PackDecoder:
         profile = PackProfile(
             pack.name, pack.fingerprint, pack.coverage, bool(pack.anomalies), pack.distribution
         )
         organ_ids = [organ.id for organ in pack.organs]
         axes = pack.mirror_axes if mirror else ()
-        return cls(
-            pack.decoder(), organ_ids, device, profile, backend, regions=pack.regions, mirror_axes=axes
-        )
+        more: dict[str, Any] = {"regions": pack.regions, "mirror_axes": axes, "as_nnunet": as_nnunet}
+        return cls(pack.decoder(), organ_ids, device, profile, backend, **more)
 
     @classmethod
     def of_head(cls, head: AnomalyHead, device: torch.device) -> PackDecoder:
@@ -108,6 +115,8 @@ class PackDecoder:
         if self.accumulates_features:
             head = self.decoder.head
             logits = torch.addmm(head.bias[:, None], head.weight.flatten(1), logits)  # type: ignore[index]
+        if self.as_nnunet:  # classes then tie more often, and the first, background, wins a tie
+            logits = logits.half().float()
         probabilities = region_probabilities(logits) if self.regions else logits.softmax(dim=0)
         probabilities = probabilities.view(len(probabilities), *values.shape[1:])
         if share is not None:  # windows that did not run count as background

@@ -154,7 +154,7 @@ class CroppedScan:
     @cached_property
     def _on_crop(self) -> Sampling:
         crop = self.way.crop_shape
-        return Sampling(self.shape, crop, crop, coarse=self.way.coarse_axis_back, half=True)
+        return Sampling(self.shape, crop, crop, coarse=self.way.coarse_axis_back)
 
     def samplings(self, grids: Sequence[Grid]) -> list[Sampling]:
         return [self._on_crop]

@@ -78,8 +78,6 @@ class Sampling:
     """Source of the mask of scanned voxels of the label map; None: all were scanned."""
     coarse: int | None = None
     """Axis along which prepared voxels are repeated instead of interpolated."""
-    half: bool = False
-    """Whether interpolated outputs are rounded to float16."""
 
     @classmethod
     def of(cls, scan: Volume, prepared: tuple[int, int, int], grid: Grid) -> Sampling:

@@ -74,8 +74,8 @@ class Segmenter:
         chosen = [pack for pack in chosen if ids & {organ.id for organ in pack.organs}]
         device = torch.device(self.config.device)
         self.encode = start_encoder(model.load_encoder().to(device), self.config.backend)
-        backend, mirror = self.config.backend, self.config.mirror
-        self.packs = [PackDecoder.of_pack(pack, device, backend, mirror) for pack in chosen]
+        options = self.config.backend, self.config.mirror, model.prepare.nnunet is not None
+        self.packs = [PackDecoder.of_pack(pack, device, *options) for pack in chosen]
         self.regressor = BodyPartRegressor.of_model(model) if self.config.body_parts else None
         heads = anomaly_heads(model) if self._uses_anomalies else []
         self.heads = [PackDecoder.of_head(head, device) for head in heads]
