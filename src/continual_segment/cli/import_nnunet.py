@@ -35,6 +35,12 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--fold", metavar="N", help="a number or all (default: the first)")
     parser.add_argument("--name", metavar="NAME", help="name of the pack (default: the dataset's name)")
+    parser.add_argument(
+        "--ras",
+        action="store_true",
+        help="the network was trained on files in RAS orientation: turn every scan to it. Needed for "
+        "TotalSegmentator, MOOSE and CADS unless their plans name a reader ...WithReorient",
+    )
     add_quiet(parser)
     parser.set_defaults(run=run)
 
@@ -42,7 +48,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> int:
     from continual_segment.model.nnunet import import_nnunet
 
-    model, report = import_nnunet(args.source, args.model, args.configuration, args.fold, args.name)
+    model, report = import_nnunet(args.source, args.model, args.configuration, args.fold, args.name, args.ras)
     (name,) = model.pack_names
     show(args, "\n".join(report.lines()))
     show(

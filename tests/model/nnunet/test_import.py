@@ -281,3 +281,14 @@ def test_an_existing_folder_and_a_bad_name_are_refused_before_reading(tmp_path: 
 )
 def test_packs_are_named_after_the_dataset(dataset: str, name: str) -> None:
     assert pack_name(dataset) == name
+
+
+def test_scans_are_turned_to_ras_on_request_here_and_in_an_export(tmp_path):
+    source = write_model(tmp_path / "m", made_plans())
+    model, report = cs.import_nnunet(source, tmp_path / "model", ras=True)
+    assert model.prepare.nnunet.image_reader_writer == "NibabelIOWithReorient"
+    assert model.prepare.nnunet.frame("LPI").flipped == (False, False, False)
+    assert any("SimpleITKIO" in note for note in report.notes)
+    cs.export_nnunet(model.folder, model.pack_names[0], tmp_path / "out")
+    (plans,) = (tmp_path / "out").rglob("plans.json")
+    assert json.loads(plans.read_text())["image_reader_writer"] == "NibabelIOWithReorient"

@@ -10,7 +10,7 @@ Out: Model, ImportReport
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder, Net
 
 NAMELESS = "nnunet"
 """Name of the pack where that of the dataset has no letter or digit."""
+RAS_READER = "NibabelIOWithReorient"
 
 
 def import_nnunet(
@@ -39,6 +40,7 @@ def import_nnunet(
     configuration: str | None = None,
     fold: int | str | None = None,
     name: str | None = None,
+    ras: bool = False,
 ) -> tuple[Model, ImportReport]:
     """Make a model of a trained nnU-Net v2; its organs become the first pack.
 
@@ -47,12 +49,15 @@ def import_nnunet(
     configuration: such as `3d_fullres`; needed where the source has several.
     fold: a number or `all`; left out, the first.
     name: of the pack; left out, the dataset's.
+    ras: whether the network was trained on files in RAS orientation and expects every scan in it, whatever
+        reader its plans name; so it is with TotalSegmentator, MOOSE and CADS.
     """
     folder = Path(folder)
     check_free(folder)
     if name is not None:
         check_name(name)
     stock = NnunetModel.open(source, configuration, fold)
+    stock = turned_to_ras(stock) if ras else stock
     _check_sizes(stock)
     prepare = prepare_config(stock.preprocessing, stock.source)
     encoder, decoder = _networks(stock, network_config(stock.architecture, stock.source))
@@ -78,6 +83,17 @@ def pack_name(dataset_name: str) -> str:
     short = re.sub(r"^Dataset\d+_", "", dataset_name)
     clean = re.sub(r"[^A-Za-z0-9_.-]+", "_", short)[: LONGEST_NAME // 2]
     return clean.strip("_.-") or NAMELESS
+
+
+def turned_to_ras(stock: NnunetModel) -> NnunetModel:
+    """The same model with a reader that turns every scan to RAS."""
+    note = f"Scans are turned to RAS; the plans name {stock.preprocessing.image_reader_writer}."
+    return replace(
+        stock,
+        plans=stock.plans | {"image_reader_writer": RAS_READER},
+        preprocessing=replace(stock.preprocessing, image_reader_writer=RAS_READER),
+        report=replace(stock.report, notes=(*stock.report.notes, note)),
+    )
 
 
 def _check_sizes(stock: NnunetModel) -> None:
