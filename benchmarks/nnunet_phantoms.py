@@ -44,6 +44,7 @@ class Configuration:
     planner: str = "ExperimentPlanner"
     trainer: str = NO_MIRRORING
     epochs: int = 12
+    features: tuple[int, ...] = FEATURES
 
     @property
     def name(self) -> str:
@@ -51,7 +52,7 @@ class Configuration:
 
     @property
     def plans(self) -> SmallPlans:
-        return SmallPlans(self.name.lower(), self.patch, FEATURES, planner=self.planner)
+        return SmallPlans(self.name.lower(), self.patch, self.features, planner=self.planner)
 
     @property
     def mirrors(self) -> bool:

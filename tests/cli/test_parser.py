@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from continual_segment.cli.main import main, make_parser
@@ -35,7 +37,7 @@ def test_short_options_and_old_spellings_are_known(words, name, value):
     for command in (f"{SEGMENT} {words}", f"segment scan {words} -m model -o out"):
         args = parsed(command)
         assert getattr(args, name) == value
-        assert str(args.model) == "model"  # `-ml` is not `-m l`
+        assert args.model == [Path("model")]  # `-ml` is not `-m l`
 
 
 def test_what_old_spellings_set_is_off_by_default():
