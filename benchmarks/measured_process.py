@@ -37,12 +37,11 @@ def run_measured(command: Sequence[object], environment: Mapping[str, str] | Non
     while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
         peak = max(peak, sum(map(held_bytes, process_tree(process.pid))))
         time.sleep(INTERVAL_S)
-    _, status, used = ended
-    process.returncode = os.waitstatus_to_exitcode(status)
+    process.returncode = os.waitstatus_to_exitcode(ended[1])
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, words)
-    # the largest process alone, whose peak may have been between two looks
-    return Measured(time.perf_counter() - begun, max(peak, used.ru_maxrss * 1024))
+    # not ru_maxrss: until it starts its program, a child has the memory of the process that started it
+    return Measured(time.perf_counter() - begun, peak)
 
 
 def process_tree(root: int) -> set[int]:

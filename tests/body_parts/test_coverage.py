@@ -41,7 +41,7 @@ def measure(monkeypatch):
     """Coverage of made-up scans, each given by its labelled slices and its regions."""
 
     def run(*scans):
-        cases = [SimpleNamespace(labels=labels_between(*box), spacing_mm=(5.0, 5.0, 5.0)) for box, _ in scans]
+        cases = [SimpleNamespace(labels=labels_between(*box), grid=GRID) for box, _ in scans]
         monkeypatch.setattr(room, "training_cases", lambda dataset, at_most: cases)
         monkeypatch.setattr(room, "label_map", lambda dataset, case: case.labels)
         monkeypatch.setattr(room, "scan_of", lambda case: Volume(np.zeros(GRID.shape), GRID))
