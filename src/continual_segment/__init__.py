@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test compar
     from continual_segment.model import verify as verify
     from continual_segment.model.nnunet import export_nnunet as export_nnunet
     from continual_segment.model.nnunet import import_nnunet as import_nnunet
+    from continual_segment.segmentation import MultiSegmenter as MultiSegmenter
     from continual_segment.segmentation import SegmentConfig as SegmentConfig
     from continual_segment.segmentation import Segmenter as Segmenter
     from continual_segment.training import LossConfig as LossConfig
@@ -43,6 +44,7 @@ _HOMES = {
     "LabelMap": "volume",
     "LossConfig": "training",
     "Model": "model",
+    "MultiSegmenter": "segmentation",
     "OrganPack": "model",
     "OutputConfig": "clinic.outputs",
     "PreparedDataset": "data.prepared",

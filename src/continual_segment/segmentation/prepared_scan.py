@@ -23,7 +23,7 @@ from continual_segment.packed import PackedVolume, PackedVoxels
 from continual_segment.segmentation.context import ScanContext
 from continual_segment.segmentation.nnunet_inference import NNUNET_TILING
 from continual_segment.segmentation.padded_scan import PaddedScan, body_box
-from continual_segment.segmentation.sampling import Sampling, nearest_neighbour
+from continual_segment.segmentation.sampling import Sampling, nearest_neighbour, on_grid
 from continual_segment.segmentation.windows import OWN_TILING, Tiling
 from continual_segment.volume import Grid, SliceSource, Volume, VolumeSlices
 
@@ -141,15 +141,19 @@ class CroppedScan:
         if known is None:
             known = ScanContext.of(regressor.regions(self.scan).body_part) if regressor else ScanContext()
         part, anomaly = known.body_part, known.anomaly
-        if part is not None:
-            turned = self.way.crop(part.numpy())
-            lengths = [1 if old == 1 else new for old, new in zip(turned.shape, self.shape, strict=True)]
-            part_here = nearest_neighbour(turned, lengths)
-        if anomaly is not None:
-            smooth = resample_like_nnunet(self.way.crop(anomaly.numpy()), self.shape, order=1)
         return ScanContext.of(
-            None if part is None else part_here, None if anomaly is None else smooth.clip(0, 1)
+            None if part is None else self._body_part(part.numpy()),
+            None if anomaly is None else self._anomaly(anomaly.numpy()),
         )
+
+    def _body_part(self, part: np.ndarray) -> np.ndarray:
+        """Body parts of slices along whatever axis of the network they are."""
+        turned = self.way.crop(part)
+        lengths = [1 if old == 1 else new for old, new in zip(turned.shape, self.shape, strict=True)]
+        return nearest_neighbour(turned, lengths)
+
+    def _anomaly(self, anomaly: np.ndarray) -> np.ndarray:
+        return resample_like_nnunet(self.way.crop(anomaly), self.shape, order=1).clip(0, 1)
 
     @cached_property
     def _on_crop(self) -> Sampling:
@@ -165,12 +169,7 @@ class CroppedScan:
         if (scanned := self.scan.scanned) is not None:
             voxels = voxels * scanned
         voxels = np.ascontiguousarray(voxels)
-        return [self._moved(voxels, grid) for grid in grids]
-
-    def _moved(self, voxels: np.ndarray, grid: Grid) -> np.ndarray:
-        if grid.same_place(self.scan.grid):
-            return voxels
-        return Sampling.of(self.scan, self.scan.grid.shape, grid).nearest(voxels)
+        return [on_grid(self.scan, voxels, grid) for grid in grids]
 
     def nearest(self, voxels: np.ndarray, grid: Grid) -> np.ndarray:
         (found,) = self.on_grids([self._on_crop.nearest(voxels)], [grid])

@@ -129,6 +129,13 @@ class Sampling:
         return found
 
 
+def on_grid(scan: Volume, voxels: np.ndarray, grid: Grid) -> np.ndarray:
+    """An array on the scan's grid as one on a grid with its slices, of the nearest voxels."""
+    if grid.same_place(scan.grid):
+        return voxels
+    return Sampling.of(scan, scan.grid.shape, grid).nearest(voxels)
+
+
 def nearest_neighbour(voxels: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """The same extent divided into another number of voxels, each a copy of the one around its centre."""
     for axis, new in enumerate(shape):

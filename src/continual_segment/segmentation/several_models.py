@@ -31,7 +31,7 @@ from continual_segment.segmentation.merge import RULES, MergeRule
 from continual_segment.segmentation.nested import Nesting, merge_predictions
 from continual_segment.segmentation.padded_scan import WHOLE
 from continual_segment.segmentation.predictions import Decision, PackPrediction, PackProfile
-from continual_segment.segmentation.sampling import Sampling
+from continual_segment.segmentation.sampling import on_grid
 from continual_segment.segmentation.segment_config import SegmentConfig
 from continual_segment.segmentation.segmenter import Segmentation, Segmenter
 from continual_segment.segmentation.slab import PROBABILITIES_AT_ONCE
@@ -178,13 +178,6 @@ def _some_at_once(voxels: np.ndarray, labelled: Sequence[LabelledScan]) -> Itera
     channels = sum(len(each.organ_ids) for each in labelled)
     count = ceil(len(voxels) * channels / PROBABILITIES_AT_ONCE)
     yield from np.array_split(voxels, count) if count else ()
-
-
-def on_grid(scan: Volume, voxels: np.ndarray, grid: Grid) -> np.ndarray:
-    """An array on the scan's grid as one on a grid with its slices, of the nearest voxels."""
-    if grid.same_place(scan.grid):
-        return voxels
-    return Sampling.of(scan, scan.grid.shape, grid).nearest(voxels)
 
 
 def organs_of(models: Sequence[Model]) -> set[str]:
