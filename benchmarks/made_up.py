@@ -51,11 +51,16 @@ def make_model(
     window: tuple[int, int, int],
     spacing_mm: tuple[float, float, float],
     plans: Sequence[str] = ("nnunet",),
+    imported: bool = False,
 ) -> Path:
-    """A model folder; `plans` of its packs, or one for all, as `kernels` takes them."""
+    """A model folder; `plans` of its packs, or one for all, as `kernels` takes them.
+
+    An `imported` model prepares scans and sums logits as nnU-Net does.
+    """
     import torch
 
-    from continual_segment.data.prepare_config import PrepareConfig
+    from continual_segment.data.intensity import Intensity
+    from continual_segment.data.prepare_config import NnunetPreparation, PrepareConfig
     from continual_segment.model import Model, OrganPack
     from continual_segment.model.model import encoder_fingerprint
     from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder, NetworkConfig
@@ -64,6 +69,9 @@ def make_model(
     torch.manual_seed(0)
     config = NetworkConfig(**NETWORKS[network])
     prepare = PrepareConfig(spacing_mm)
+    if imported:
+        ct = Intensity("ct-percentiles", (-1000.0, 300.0), 0.0, 400.0, padding="zero")
+        prepare = PrepareConfig(spacing_mm, ct, NnunetPreparation())
     encoder = GeneralEncoder(config).freeze()
     fingerprint = encoder_fingerprint(encoder, prepare)
     made, first = [], 0

@@ -36,6 +36,7 @@ def main() -> None:
     parser.add_argument("--slice-mm", type=float, default=3.0, help="3 needs no resampling between slices")
     parser.add_argument("--overlap", type=float, default=0.0, help="of windows (default: 0, for speed)")
     parser.add_argument("--network", choices=NETWORKS, default="light")
+    parser.add_argument("--imported", action="store_true", help="as a model imported from nnU-Net")
     args = parser.parse_args()
     print(f"{'slices':>7} {'organs':>7} {'packs':>6} {'seconds':>9} {'peak GiB':>9} {'GB':>6}")
     with tempfile.TemporaryDirectory() as folder:
@@ -53,7 +54,7 @@ def one(folder: Path, slices: int, organs: int, packs: int, args: argparse.Names
     if not scan.exists():
         make_scan(scan, (slices, args.pixels, args.pixels), (args.slice_mm, args.pixel_mm, args.pixel_mm))
     if not model.exists():
-        make_model(model, args.network, organs, packs, WINDOW, SPACING_MM, plans=["projection"])
+        make_model(model, args.network, organs, packs, WINDOW, SPACING_MM, ["projection"], args.imported)
     conseg = [sys.executable, "-m", "continual_segment.cli.main", "segment"]
     options = ["-m", model, "-o", folder / "out.nii.gz", "--overlap", str(args.overlap)]
     begun = time.perf_counter()

@@ -3,7 +3,8 @@
 The table `organs.csv` decides which spelling of an organ is ours and which number it has in every label map
 this package writes. Rows are only ever appended: a pack made today must mean the same organ in ten years.
 The first 143 ids are the paper's organs in the order its datasets name them. An organ that is not in the
-table is no error; it gets an id hashed from its name, the same on every machine.
+table is no error; it gets an id hashed from its name, the same on every machine. Two such names may have one
+id; `with_distinct_ids` separates them within a model.
 
 In:  any spelling (TotalSegmentator v1 and v2, MOOSE, OpenKBP, with spaces, dashes or capitals)
 Out: Organ
@@ -15,11 +16,13 @@ import csv
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+from itertools import count
 from typing import Literal, cast, get_args
 
+from continual_segment.errors import ModelError
 from continual_segment.names import check_file_name, printable
 
 BodyPart = Literal["head_neck", "chest", "abdomen", "hip_thigh", "whole"]
@@ -32,6 +35,8 @@ UNKNOWN_PART = -1
 FIRST_HASHED_ID, LAST_HASHED_ID = 1000, 65535  # above every table row, within uint16
 MOST_ORGANS = 1000
 """Of one dataset or pack: several times the largest dataset there is."""
+MOST_IN_A_MODEL = 30_000
+"""Fewer than half of the hashed ids, so that a free one is found soon."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class Organ:
     name: str
     """Our spelling, e.g. `vertebrae_L5`."""
     id: int
-    """Its value in label maps; never reused and never changed."""
+    """Its value in label maps; never reused and never changed for organs of the table."""
     snomed: str = ""
     """SNOMED CT code without its side, empty when unknown."""
     body_part: BodyPart = "whole"
@@ -115,6 +120,31 @@ def check_table(organs: Sequence[Organ], error: type[Exception]) -> None:
                 )
 
 
+def with_distinct_ids(organs: Iterable[Organ]) -> dict[str, Organ]:
+    """The organs of one model by name, each with an id of its own.
+
+    Most keep theirs. Of organs with one id, that of the table keeps it, or else the first by name; the others
+    get one from further hashes of their names. The ids depend on the set of organs, not on its order.
+    """
+    given = {organ.name: organ for organ in sorted(organs, key=lambda organ: -organ.id)}
+    if len(given) > MOST_IN_A_MODEL:
+        raise ModelError(f"{len(given)} organs were found; a model has at most {MOST_IN_A_MODEL}.")
+    ordered = sorted(given.values(), key=lambda organ: (not in_table(organ), organ.name))
+    keeps = {organ.id: organ.name for organ in reversed(ordered)}
+    taken, found = set(keeps), {}
+    for organ in ordered:
+        id_ = organ.id if keeps[organ.id] == organ.name else _free_id(organ.name, taken)
+        taken.add(id_)
+        found[organ.name] = replace(organ, id=id_)
+    return found
+
+
+def in_table(organ: Organ) -> bool:
+    """Whether the organ has its name and id from our table: its id is the same in every model."""
+    known = _organs_by_key().get(_key(organ.name))
+    return known is not None and (known.name, known.id) == (organ.name, organ.id)
+
+
 def part_of(name: str) -> str:
     """The organ that this one is part of, such as the aorta for its arch; empty where there is none."""
     return _wholes().get(canonical_name(name), "")
@@ -150,6 +180,11 @@ def _side(key: str) -> Side:
 def _hashed_id(key: str) -> int:
     digest = hashlib.sha256(key.encode()).digest()
     return FIRST_HASHED_ID + int.from_bytes(digest[:8], "big") % (LAST_HASHED_ID - FIRST_HASHED_ID + 1)
+
+
+def _free_id(name: str, taken: set[int]) -> int:
+    """The first of an organ's further hashes that is free; no name of an organ has a space."""
+    return next(id_ for n in count(2) if (id_ := _hashed_id(f"{name} {n}")) not in taken)
 
 
 @cache

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import spearmanr
 
 from continual_segment.body_parts.regions import (
     Calibration,
     crossing,
     height_mm,
     parts_between,
+    rank_correlation,
     regions_from_labels,
     regions_from_scores,
 )
@@ -203,3 +205,11 @@ def test_glands_and_brainstem_tell_where_the_head_of_a_phantom_begins(tmp_path):
 
 def test_landmarks_are_organs_of_the_table():
     assert all(find_organ(f"vertebrae_{name}").id < 100 for name in VERTEBRAE)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.floats(-3, 3, width=16)), min_size=3, max_size=30))
+@settings(max_examples=100, deadline=None)
+def test_the_rank_correlation_is_scipys_with_ties(pairs):
+    one, other = np.array(pairs, float).T
+    if np.ptp(one) and np.ptp(other):
+        assert rank_correlation(one, other) == spearmanr(one, other).statistic

@@ -2,7 +2,10 @@
 
 import argparse
 import sys
+from pathlib import Path
 
+import nibabel as nib
+import numpy as np
 import pytest
 
 from continual_segment.cli import main as cli
@@ -22,6 +25,18 @@ for words in (a.split() for a in sys.argv[1:]):
 heavy = {"torch", "numpy", "scipy", "matplotlib", "nibabel", "blosc2"} & sys.modules.keys()
 assert not heavy, heavy
 """
+
+SEGMENT = """
+import sys
+from continual_segment.cli.main import main
+code = main(sys.argv[1:])
+other = {"matplotlib", "highdicom", "pandas", "scipy.stats", "scipy.optimize", "scipy.spatial"}
+heavy = other & sys.modules.keys()
+assert not heavy, heavy
+assert "torch" in sys.modules  # it has segmented
+sys.exit(code)
+"""
+MODEL = Path(__file__).parents[1] / "model" / "format_1" / "model"
 
 
 def commands():
@@ -44,6 +59,17 @@ def test_help_of_every_command_comes_without_importing_torch(python):
     shown, problems = process.communicate(timeout=300)
     assert process.returncode == 0, problems
     assert shown.count("usage: conseg") == len(names)
+
+
+def test_segmenting_from_nifti_to_nifti_imports_nothing_that_other_outputs_need(python, tmp_path):
+    voxels = np.full((12, 12, 12), -1000, np.int16)
+    voxels[2:-2, 2:-2] = 40
+    nib.save(nib.Nifti1Image(voxels, np.diag([16.0, 16.0, 16.0, 1.0])), tmp_path / "ct.nii.gz")
+    out = tmp_path / "labels.nii.gz"
+    process = python("-c", SEGMENT, "segment", tmp_path / "ct.nii.gz", "-m", MODEL, "-o", out, "-q")
+    _, problems = process.communicate(timeout=300)
+    assert process.returncode == 0, problems
+    assert out.exists()
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def test_whatever_is_mutated_a_pack_is_refused_or_it_runs(data, sound, base_fold
         return
     (name,) = set(model.pack_names) - {"totalseg"}
     pack = model.pack(name)
-    profile = PackDecoder.of_pack(pack, torch.device("cpu")).profile
+    profile = PackDecoder.of_pack(pack, pack.organs, torch.device("cpu")).profile
     assert all(share >= 0 for share in (*profile.shares, *profile.relative_coverage))
     assert parts_of(pack).isprintable()
     model.remove(name)

@@ -126,7 +126,7 @@ def test_a_name_that_is_taken_is_refused(base, make_pack, contents):
 def test_one_id_with_two_names_is_refused(base, make_pack):
     other = replace(find_organ("trachea"), name="windpipe")
     pack = replace(make_pack("later", ["trachea"]), organs=(other,))
-    with pytest.raises(ModelError, match=rf"calls organ {other.id} 'windpipe', which is 'trachea' in"):
+    with pytest.raises(ModelError, match=rf"'windpipe' with id {other.id} is 'trachea'"):
         base.add(pack)
     assert Model.open(base.folder).pack_names == ("totalseg",)
 

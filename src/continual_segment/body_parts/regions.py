@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 from scipy.ndimage import gaussian_filter1d
-from scipy.optimize import isotonic_regression
-from scipy.stats import spearmanr
 
 from continual_segment.body_parts.spine import LANDMARKS, USUAL_MM, ruler_of
 from continual_segment.organs import BODY_PARTS, UNKNOWN_PART
@@ -128,6 +126,8 @@ def regions_from_scores(
     config: RegionConfig | None = None,
 ) -> Regions:
     """Body parts from the score of every slice of `grid`; `body` marks the slices that show a body at all."""
+    from scipy.optimize import isotonic_regression  # heavy, and only for models with a regressor
+
     config = config or RegionConfig()
     slice_mm = grid.spacing_mm[0]
     inside = np.flatnonzero(body)
@@ -166,7 +166,7 @@ def doubts(
     if len(scores) < config.least_slices or np.ptp(heights_mm) < config.least_mm:
         return [f"Only {len(scores)} slices show a body: too few to find their order."]
     smooth = smoothed(scores, config.smooth_mm / slice_mm)
-    order = abs(float(spearmanr(heights_mm, smooth).statistic)) if np.ptp(smooth) > 0 else 0.0
+    order = abs(rank_correlation(heights_mm, smooth)) if np.ptp(smooth) > 0 else 0.0
     if order < config.least_order:
         return [f"Scores do not follow the height (rank correlation {order:.2f})."]
     slope = abs(rise_per_mm(scores, heights_mm)) / calibration.score_per_mm
@@ -177,6 +177,17 @@ def doubts(
 
 def smoothed(scores: np.ndarray, sigma_slices: float) -> np.ndarray:
     return gaussian_filter1d(np.asarray(scores, float), sigma_slices, mode="nearest")
+
+
+def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
+    """Spearman's coefficient; scipy.stats, which has it too, takes half a second to import."""
+    return float(np.corrcoef(mean_ranks(one), mean_ranks(other))[1, 0])  # [0, 1] may differ in its last bit
+
+
+def mean_ranks(values: np.ndarray) -> np.ndarray:
+    """Rank of each value from 1; equal values share the mean of theirs."""
+    _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[group]
 
 
 def rise_per_mm(scores: np.ndarray, heights_mm: np.ndarray) -> float:

@@ -20,8 +20,6 @@ from continual_segment.files import Source, write_labels, write_segments
 from continual_segment.files.dicom.derive import derived_series, write_series
 from continual_segment.files.dicom.missing_uids import with_frame_of_reference
 from continual_segment.files.dicom.planes import missing_uids
-from continual_segment.files.dicom.rtstruct import write_contours
-from continual_segment.files.dicom.seg import write_segmentation
 from continual_segment.files.dicom.series import Series
 from continual_segment.names import check_file_name
 from continual_segment.segmentation.nested import layers
@@ -146,11 +144,15 @@ def _found_only(labels: LabelMap) -> LabelMap:
 
 
 def _dicom_seg(path: Path, labelled: Labelled, label_map: bool = False) -> None:
+    from continual_segment.files.dicom.seg import write_segmentation  # highdicom: half a second
+
     if not write_segmentation(path, labelled.series_layers, labelled.series, __version__, label_map):
         log.warning("%s: no organ was found; no DICOM SEG was written.", labelled.job.case)
 
 
 def _rtstruct(path: Path, labelled: Labelled) -> None:
+    from continual_segment.files.dicom.rtstruct import write_contours  # scipy.spatial
+
     if not write_contours(path, labelled.series_layers, labelled.series, __version__):
         log.warning("%s: no organ was found; no RTSTRUCT was written.", labelled.job.case)
 

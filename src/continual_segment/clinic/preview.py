@@ -9,8 +9,6 @@ from __future__ import annotations
 import io
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from continual_segment.files.label_table import label_colour
 from continual_segment.organs import find_organ
@@ -26,6 +24,9 @@ LARGEST_INCHES, LEAST_HEIGHT_INCHES = (9.0, 6.0), 4.0  # of the views, at 100 pi
 
 def preview(scan: Volume, labels: LabelMap) -> bytes:
     """A PNG."""
+    from matplotlib.figure import Figure  # heavy, and only for pictures
+    from matplotlib.patches import Patch
+
     z, y, x = np.multiply(scan.grid.shape, scan.grid.spacing_mm)
     scale = max(z / LARGEST_INCHES[1], (x + y) / LARGEST_INCHES[0])  # millimetres an inch
     names = _largest(labels)

@@ -46,7 +46,7 @@ def organ_statistics(
                 "mean_hu": round(mean[label], 2) if count[label] else None,
                 "deviation_hu": round(deviation[label], 2) if count[label] else None,
             }
-            rows.append(_identity(name) | numbers | _quality(qualities.get(name)))
+            rows.append(_identity(label, name) | numbers | _quality(qualities.get(name)))
     return sorted(rows, key=lambda row: row["id"])
 
 
@@ -64,9 +64,9 @@ def _moments(scan: Volume, labels: LabelMap) -> tuple[list[int], list[float], li
     return count.tolist(), mean.tolist(), deviation.tolist()
 
 
-def _identity(name: str) -> dict[str, Any]:
+def _identity(label: int, name: str) -> dict[str, Any]:
     organ = find_organ(name)
-    return {"organ": name, "id": organ.id, "snomed": organ.snomed, "side": organ.side}
+    return {"organ": name, "id": label, "snomed": organ.snomed, "side": organ.side}
 
 
 def _quality(quality: OrganQuality | None) -> dict[str, Any]:

@@ -6,9 +6,10 @@ SNOMED has none or the table does not list it yet, gets its own name in a privat
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
-from continual_segment.organs import Organ, find_organ
+from continual_segment.organs import Organ, find_organ, in_table
 
 SNOMED, PRIVATE = "SCT", "99CONSEG"
 LONGEST_VALUE, LONGEST_MEANING = 16, 64  # characters in DICOM
@@ -55,4 +56,9 @@ def _kind(organ: Organ) -> Term:
     meaning = " ".join(word for word in words if word != organ.side)[:LONGEST_MEANING]
     if organ.snomed:
         return Term(organ.snomed, SNOMED, meaning.capitalize())
-    return Term(f"ORGAN-{organ.id}"[:LONGEST_VALUE], PRIVATE, meaning.capitalize())
+    return Term(f"ORGAN-{_number(organ)}"[:LONGEST_VALUE], PRIVATE, meaning.capitalize())
+
+
+def _number(organ: Organ) -> str:
+    """The organ's id; of an organ outside the table, which may share its id, more digits of a hash."""
+    return str(organ.id) if in_table(organ) else hashlib.sha256(organ.name.encode()).hexdigest()

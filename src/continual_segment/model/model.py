@@ -19,7 +19,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -38,7 +38,7 @@ from continual_segment.model.fingerprint import fingerprint_data, fingerprint_te
 from continual_segment.model.pack import FORMATS, SUFFIX, OrganPack, format_of, network_from_json
 from continual_segment.names import check_file_name, printable
 from continual_segment.networks import GeneralEncoder, NetworkConfig
-from continual_segment.organs import Organ
+from continual_segment.organs import Organ, in_table, with_distinct_ids
 
 DESCRIPTION = "model.json"
 ENCODER = "encoder.safetensors"
@@ -148,8 +148,19 @@ class Model:
 
     @cached_property
     def organs(self) -> dict[str, Organ]:
-        """Every organ of every pack, by name."""
+        """Every organ of every pack, by name, with its id in this model: no two have the same."""
+        return with_distinct_ids(self._stored_organs.values())
+
+    @cached_property
+    def _stored_organs(self) -> dict[str, Organ]:
+        """The same with the ids of the pack files, which two organs outside our table may share."""
         return {organ.name: organ for name in self.pack_names for organ in self.pack(name).organs}
+
+    def organs_of(self, pack: OrganPack) -> tuple[Organ, ...]:
+        """The organs of one of the packs, in the order of its channels, with their ids in this model."""
+        if all(in_table(organ) for organ in pack.organs):  # without reading all other packs
+            return pack.organs
+        return tuple(replace(organ, id=self.organs[organ.name].id) for organ in pack.organs)
 
     def load_encoder(self) -> GeneralEncoder:
         """The frozen encoder, checked against its fingerprint."""
@@ -234,19 +245,14 @@ class Model:
         self.check_organs(pack.name, pack.organs)
 
     def check_organs(self, pack: str, organs: Sequence[Organ]) -> None:
-        """Raise where an organ of a new pack has the id of another organ here, or another id than here."""
-        ours = {organ.id: organ.name for organ in self.organs.values()}
+        """Raise where an organ of a new pack has another id than in the packs here."""
         for organ in organs:
-            if self.organs.get(organ.name, organ).id != organ.id:
+            if (known := self._stored_organs.get(organ.name, organ)).id != organ.id:
                 raise ModelError(
-                    f"Pack '{pack}' gives '{organ.name}' the id {organ.id}, which is "
-                    f"{self.organs[organ.name].id} in {self.folder}. Learn its dataset again."
+                    f"Pack '{pack}' gives '{organ.name}' the id {organ.id}, which is {known.id} in "
+                    f"{self.folder}. Learn its dataset again."
                 )
-            if ours.get(organ.id, organ.name) != organ.name:
-                raise ModelError(
-                    f"Pack '{pack}' calls organ {organ.id} '{organ.name}', which is '{ours[organ.id]}' in "
-                    f"{self.folder}. Rename the organ in the dataset and learn it anew."
-                )
+        with_distinct_ids([*self._stored_organs.values(), *organs])  # raises where they are too many
 
     def _with_files(self, files: dict[str, str]) -> Model:
         path = self.folder / DESCRIPTION

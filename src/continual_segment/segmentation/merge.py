@@ -9,12 +9,17 @@ Names in the formulas: y, probability of the organ that a pack predicts; P, its 
 where that is unknown); e, probability of disease; M = (1 + P (1 - e)) / 2; x = M y. Ties go to the larger x,
 then to the lower organ id, then to the lower fingerprint: the order of the packs has no effect.
 
+A pack has nothing to add about organs that it does not know: its term of every sum is 0, its factor of every
+product 1. So only packs that share an organ are asked about each other's, and merging takes time linear in
+the number of packs as long as few of them share an organ.
+
 In:  a PackPrediction per pack, and the ScanContext
 Out: Decision
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -51,9 +56,9 @@ def highest_probability(predictions: Sequence[PackPrediction], context: ScanCont
 def ensemble(predictions: Sequence[PackPrediction], context: ScanContext) -> Decision:
     """The largest mean probability over all packs that know the organ; the paper's control."""
     means = []
-    for candidate in predictions:
-        owners = torch.stack([prediction.knows(candidate.organ) for prediction in predictions]).sum(dim=0)
-        probabilities = [prediction.probability_of(candidate.organ) for prediction in predictions]
+    for candidate, sharing in zip(predictions, packs_that_share(predictions), strict=True):
+        owners = torch.stack([prediction.knows(candidate.organ) for prediction in sharing]).sum(dim=0)
+        probabilities = [prediction.probability_of(candidate.organ) for prediction in sharing]
         means.append(torch.stack(probabilities).sum(dim=0) / owners)
     return choose(predictions, means, scores=means)
 
@@ -106,9 +111,9 @@ def background_aware(predictions: Sequence[PackPrediction], context: ScanContext
         background = background * (1 - claimed * prediction.has_vote).clamp(0, 1)
     own = [reliable(prediction, prediction.organ, context, shared) for prediction in predictions]
     evidence = []
-    for candidate in predictions:
+    for candidate, sharing in zip(predictions, packs_that_share(predictions), strict=True):
         missed = torch.ones_like(background)
-        for prediction in predictions:
+        for prediction in sharing:
             missed = missed * (1 - reliable(prediction, candidate.organ, context, shared))
         evidence.append(1 - missed)
     allowed = [each.eligible & (s > background) for each, s in zip(predictions, evidence, strict=True)]
@@ -127,9 +132,9 @@ def consensus(predictions: Sequence[PackPrediction], context: ScanContext) -> De
     count a quarter. Where it predicts its organ with p, other organs of the others count 1 - p.
     """
     means, allowed = [], []
-    for candidate in predictions:
-        votes = voting_weights(predictions, candidate.organ, context)
-        weighted = list(zip(votes, predictions, strict=True))
+    for candidate, sharing in zip(predictions, packs_that_share(predictions), strict=True):
+        votes = voting_weights(sharing, candidate.organ, context)
+        weighted = list(zip(votes, sharing, strict=True))
         organ = sum(weight * prediction.probability_of(candidate.organ) for weight, prediction in weighted)
         background = sum(weight * prediction.background for weight, prediction in weighted)
         total, best = torch.stack(votes).sum(dim=0), torch.stack(votes).amax(dim=0)
@@ -162,15 +167,21 @@ def suppression(
     predictions: Sequence[PackPrediction], means: Sequence[Tensor], allowed: Sequence[Tensor]
 ) -> list[Tensor]:
     """Factor of each prediction: 1, or 1 - p where a disease-aware pack predicts another organ with p."""
-    factors = [torch.ones_like(mean) for mean in means]
-    for aware, mean, may in zip(predictions, means, allowed, strict=True):
-        if not aware.profile.anomaly_aware:
-            continue
-        for index, other in enumerate(predictions):
-            if not other.profile.anomaly_aware:
-                rivals = may & (other.organ != aware.organ)
-                factors[index] = torch.minimum(factors[index], 1 - mean * rivals)
-    return factors
+    least, second = torch.ones_like(means[0]), torch.ones_like(means[0])  # the second is of another organ
+    organ = torch.zeros_like(predictions[0].organ)
+    for prediction, mean, may in zip(predictions, means, allowed, strict=True):
+        if prediction.profile.anomaly_aware:
+            factor, same = 1 - mean * may, prediction.organ == organ
+            lower = factor < least
+            second = torch.where(same, second, torch.minimum(second, torch.where(lower, least, factor)))
+            least = torch.where(lower, factor, least)
+            organ = torch.where(lower, prediction.organ, organ)
+    return [
+        torch.ones_like(least)
+        if prediction.profile.anomaly_aware
+        else torch.where(prediction.organ == organ, second, least)
+        for prediction in predictions
+    ]
 
 
 RULES: dict[RuleName, MergeRule] = {
@@ -194,6 +205,17 @@ def only(name: str, rule: MergeRule) -> MergeRule:
         return decision._replace(pack=torch.where(decision.pack < 0, decision.pack, index))
 
     return alone
+
+
+def packs_that_share(predictions: Sequence[PackPrediction]) -> list[list[PackPrediction]]:
+    """Per prediction, those of the packs that know any of its organs: itself and others, in their order."""
+    organs = [prediction.organ_ids[1:].tolist() for prediction in predictions]
+    knowing: dict[int, set[int]] = defaultdict(set)
+    for index, ids in enumerate(organs):
+        for organ in ids:
+            knowing[organ].add(index)
+    found = [sorted({index for organ in ids for index in knowing[organ]}) for ids in organs]
+    return [[predictions[index] for index in indices] for indices in found]
 
 
 def choose(

@@ -13,7 +13,7 @@ from continual_segment.model import OrganPack
 from continual_segment.model.head import AnomalyHead
 from continual_segment.networks import Decoder
 from continual_segment.networks.heads import ProjectionHead
-from continual_segment.organs import UNKNOWN_PART
+from continual_segment.organs import UNKNOWN_PART, Organ
 from continual_segment.segmentation.backends import BackendName, start_decoder
 from continual_segment.segmentation.padded_scan import Box
 from continual_segment.segmentation.predictions import PackPrediction, PackProfile
@@ -58,18 +58,19 @@ class PackDecoder:
     def of_pack(
         cls,
         pack: OrganPack,
+        organs: Sequence[Organ],
         device: torch.device,
         backend: BackendName = "eager",
         mirror: bool = False,
         as_nnunet: bool = False,
     ) -> PackDecoder:
+        """`organs` are the pack's, with their ids in the model."""
         profile = PackProfile(
             pack.name, pack.fingerprint, pack.coverage, bool(pack.anomalies), pack.distribution
         )
-        organ_ids = [organ.id for organ in pack.organs]
         axes = pack.mirror_axes if mirror else ()
         more: dict[str, Any] = {"regions": pack.regions, "mirror_axes": axes, "as_nnunet": as_nnunet}
-        return cls(pack.decoder(), organ_ids, device, profile, backend, **more)
+        return cls(pack.decoder(), [organ.id for organ in organs], device, profile, backend, **more)
 
     @classmethod
     def of_head(cls, head: AnomalyHead, device: torch.device) -> PackDecoder:

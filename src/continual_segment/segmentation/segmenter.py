@@ -6,7 +6,7 @@ features, and a merge rule decides voxels where packs disagree. docs/segmentatio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,7 +17,7 @@ import torch
 
 from continual_segment.body_parts import BodyPartRegressor
 from continual_segment.errors import ModelError
-from continual_segment.model import Model, OrganPack
+from continual_segment.model import Model
 from continual_segment.model.head import anomaly_heads
 from continual_segment.names import did_you_mean, printable
 from continual_segment.organs import LAST_HASHED_ID, Organ, canonical_name, owned_wholes
@@ -69,17 +69,18 @@ class Segmenter:
         self.prepare, self.window = model.prepare, model.window
         self.encoder_fingerprint = model.encoder_fingerprint
         chosen = [model.pack(name) for name in requested_packs(model, packs)]
-        self.organs = requested_organs(model.folder, chosen, organs)
+        known = {pack.name: model.organs_of(pack) for pack in chosen}
+        self.organs = requested_organs(model.folder, known.values(), organs)
         ids = {organ.id for organ in self.organs}
-        chosen = [pack for pack in chosen if ids & {organ.id for organ in pack.organs}]
+        chosen = [pack for pack in chosen if ids & {organ.id for organ in known[pack.name]}]
         device = torch.device(self.config.device)
         self.encode = start_encoder(model.load_encoder().to(device), self.config.backend)
         options = self.config.backend, self.config.mirror, model.prepare.nnunet is not None
-        self.packs = [PackDecoder.of_pack(pack, device, *options) for pack in chosen]
+        self.packs = [PackDecoder.of_pack(pack, known[pack.name], device, *options) for pack in chosen]
         self.regressor = BodyPartRegressor.of_model(model) if self.config.body_parts else None
         heads = anomaly_heads(model) if self._uses_anomalies else []
         self.heads = [PackDecoder.of_head(head, device) for head in heads]
-        self.organs_of_pack = {pack.name: pack.organs for pack in chosen}
+        self.organs_of_pack = {pack.name: known[pack.name] for pack in chosen}
         self.nesting = self._nesting_of(*self.organs_of_pack)
 
     def __call__(
@@ -258,9 +259,11 @@ def requested_packs(model: Model, names: Sequence[str] | None) -> list[str]:
     return sorted(set(names))
 
 
-def requested_organs(folder: Path, packs: Sequence[OrganPack], names: Sequence[str] | None) -> list[Organ]:
+def requested_organs(
+    folder: Path, packs: Iterable[Sequence[Organ]], names: Sequence[str] | None
+) -> list[Organ]:
     """The requested organs, or all organs of the packs, sorted by id."""
-    known = {organ.name: organ for pack in packs for organ in pack.organs}
+    known = {organ.name: organ for organs in packs for organ in organs}
     if not known:
         raise ModelError(f"{folder} has no packs. Add one with `conseg pack add` or `conseg learn`.")
     if names is None:

@@ -11,7 +11,7 @@ Out: Segmentation; the packs of its explanation are the models
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from math import ceil
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from torch import Tensor
 from continual_segment.errors import ModelError
 from continual_segment.model import Model
 from continual_segment.names import did_you_mean, printable
-from continual_segment.organs import Organ, canonical_name, owned_wholes
+from continual_segment.organs import Organ, canonical_name, owned_wholes, with_distinct_ids
 from continual_segment.packed import PackedVoxels
 from continual_segment.segmentation.context import ScanContext
 from continual_segment.segmentation.explanation import Explanation, ExplanationBuilder, disagreement
@@ -46,17 +46,21 @@ SLICES_AT_ONCE = 8
 class LabelledScan:
     """The labels and scores of one model, compressed."""
 
-    def __init__(self, name: str, organs: Sequence[Organ], found: Segmentation) -> None:
+    def __init__(
+        self, name: str, organs: Sequence[Organ], merged: Mapping[str, Organ], found: Segmentation
+    ) -> None:
+        """`organs` are the model's, sorted by their ids in it; `merged` has their ids among all models."""
         assert found.scores is not None
         self.profile = PackProfile(name, name)
-        self.organ_ids = torch.tensor([0, *(organ.id for organ in organs)], dtype=torch.int32)
+        self.own_ids = torch.tensor([0, *(organ.id for organ in organs)])
+        self.organ_ids = torch.tensor([0, *(merged[organ.name].id for organ in organs)], dtype=torch.int32)
         self.labels = PackedVoxels.of(found.labels.voxels)
         self.scores = PackedVoxels.of(found.scores.voxels.astype(np.float16))
 
     def predict(self, labels: np.ndarray, scores: np.ndarray) -> PackPrediction:
         """The prediction at some voxels (voxel,): a label has its score, and won against background."""
         organ = torch.from_numpy(labels.astype(np.int64))
-        channel = torch.searchsorted(self.organ_ids.long(), organ)
+        channel = torch.searchsorted(self.own_ids, organ)
         score = torch.from_numpy(scores.astype(np.float32))
         probabilities = torch.zeros(len(self.organ_ids), len(organ))
         probabilities.scatter_(0, channel[None], score[None])
@@ -76,7 +80,8 @@ class MultiSegmenter:
     ) -> None:
         """`organs` and `packs` restrict what is segmented; a model without any of them does not run."""
         self.config = config or SegmentConfig()
-        check_known("organ", organs and [canonical_name(name) for name in organs], organs_of(models))
+        self._known = with_distinct_ids(organ for model in models for organ in model.organs.values())
+        check_known("organ", organs and [canonical_name(name) for name in organs], set(self._known))
         check_known("pack", packs, {name for model in models for name in model.pack_names})
         self.segmenters: dict[str, Segmenter] = {}
         for number, model in enumerate(models, start=1):
@@ -90,8 +95,8 @@ class MultiSegmenter:
     @cached_property
     def organs(self) -> list[Organ]:
         """All organs that are segmented, by id."""
-        found = {organ for segmenter in self.segmenters.values() for organ in segmenter.organs}
-        return sorted(found, key=lambda organ: organ.id)
+        names = {organ.name for segmenter in self.segmenters.values() for organ in segmenter.organs}
+        return sorted((self._known[name] for name in names), key=lambda organ: organ.id)
 
     @cached_property
     def nesting(self) -> Nesting:
@@ -111,8 +116,9 @@ class MultiSegmenter:
         """Segment a scan; arguments and result are those of a Segmenter."""
         scan = Volume.of(scan)
         labelled = [
-            LabelledScan(name, each.organs, each(scan, scores=True, context=context, title=f"{title} {name}"))
+            LabelledScan(name, each.organs, self._known, found)
             for name, each in self.segmenters.items()
+            for found in [each(scan, scores=True, context=context, title=f"{title} {name}")]
         ]
         merged = self._merge(scan, labelled, explain)
         grids = (grid or scan.grid, *extra_grids)
@@ -178,19 +184,6 @@ def _some_at_once(voxels: np.ndarray, labelled: Sequence[LabelledScan]) -> Itera
     channels = sum(len(each.organ_ids) for each in labelled)
     count = ceil(len(voxels) * channels / PROBABILITIES_AT_ONCE)
     yield from np.array_split(voxels, count) if count else ()
-
-
-def organs_of(models: Sequence[Model]) -> set[str]:
-    """Names of the organs of all models; raises where two models call one id differently."""
-    names: dict[int, str] = {}
-    for model in models:
-        for organ in model.organs.values():
-            if names.setdefault(organ.id, organ.name) != organ.name:
-                raise ModelError(
-                    f"{model.folder} calls organ {organ.id} '{organ.name}', which is '{names[organ.id]}' in "
-                    "another of the models. Segment with them one at a time."
-                )
-    return set(names.values())
 
 
 def check_known(what: str, requested: Sequence[str] | None, known: set[str]) -> None:

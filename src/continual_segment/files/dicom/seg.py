@@ -25,7 +25,6 @@ from continual_segment.files.dicom.planes import planes
 from continual_segment.files.dicom.series import Series
 from continual_segment.files.label_table import label_colour
 from continual_segment.files.terms import Term, terms_of
-from continual_segment.organs import find_organ
 from continual_segment.volume import LabelMap
 
 LARGEST_BYTES = 4 * 2**30
@@ -115,7 +114,7 @@ def _describe(number: int, label: int, name: str, version: str) -> SegmentDescri
         tracking_id=name[:64],
         display_color=CIELabColor.from_rgb(*(round(255 * part) for part in (red, green, blue))),
     )
-    description.SegmentDescription = f"organ id {find_organ(name).id}"
+    description.SegmentDescription = f"organ id {label}"
     if terms.side:
         kind = description.SegmentedPropertyTypeCodeSequence[0]
         kind.SegmentedPropertyTypeModifierCodeSequence = [hd.sr.CodedConcept.from_code(_code(terms.side))]
