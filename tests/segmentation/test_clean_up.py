@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import ndimage
 
 from continual_segment.model.pieces import OrganPieces
 from continual_segment.organs import find_organ, owned_wholes
-from continual_segment.segmentation import SegmentConfig
+from continual_segment.segmentation import SegmentConfig, components
 from continual_segment.segmentation.clean_up import (
     IslandRemover,
     known_pieces,
@@ -118,6 +119,21 @@ def test_slices_of_a_tilted_gantry_connect_where_the_patient_does():
 def test_organs_whose_pieces_are_not_known_keep_every_voxel(known):
     labels = labels_of((LIVER, np.s_[0:6, 0:6, 0:6]), (LIVER, np.s_[10, 8, 8]))
     assert np.array_equal(cleaned(labels, known)[0].voxels, labels.voxels)
+
+
+@pytest.mark.parametrize("slices", [1, 3, 16])
+def test_components_are_those_of_the_whole_map_however_it_is_divided(slices, monkeypatch):
+    monkeypatch.setattr(components, "SLICES_AT_ONCE", slices)
+    mask = np.random.default_rng(0).random((20, 12, 12)) < 0.09
+    labels = labels_of((LIVER, mask))
+    found = components_of(labels, [LIVER], boxes_of(labels))
+    expected, count = ndimage.label(mask, np.ones((3, 3, 3)))
+    assert count > 20
+    assert found.sizes.tolist() == [0, *np.bincount(expected.ravel())[1:]]
+    numbers = np.zeros(mask.shape, int)
+    for place, own in found.numbered(found.sizes > 0):
+        numbers[place] = own
+    np.testing.assert_array_equal(numbers, expected)
 
 
 # ---- laws, on maps of blocks at random

@@ -155,11 +155,13 @@ def kept_components(found: Components, least: float) -> np.ndarray:
 
 def with_every_part(kept: np.ndarray, found: Components, labels: LabelMap, parts: list[int]) -> np.ndarray:
     """The same, and for a part that would disappear, the component with most of it."""
-    kept, voxels = kept.copy(), labels.voxels[found.box]
-    for part in parts:
-        inside = np.bincount(found.numbers[voxels == part], minlength=len(kept))
-        if inside.any() and not inside[kept].any():
-            kept[inside.argmax()] = True
+    inside = np.zeros((len(parts), len(kept)), np.int64)
+    for place, numbers in found.numbered(found.sizes > 0) if parts else ():
+        for counts, part in zip(inside, parts, strict=True):
+            counts += np.bincount(numbers[labels.voxels[place] == part], minlength=len(kept))
+    rescued = [counts.argmax() for counts in inside if counts.any() and not counts[kept].any()]
+    kept = kept.copy()
+    kept[rescued] = True
     return kept
 
 
@@ -170,7 +172,9 @@ def described(labels: LabelMap, label: int, found: Components, kept: np.ndarray)
 
 def fill(labels: LabelMap, found: Components, kept: np.ndarray, value: int) -> set[int]:
     """Overwrite the components that are not kept; returns the labels that this changes."""
-    voxels, island = labels.voxels[found.box], ~kept[found.numbers]
-    changed = {value, *np.unique(voxels[island]).tolist()}
-    voxels[island] = value
+    changed = {value}
+    for place, numbers in found.numbered(~kept):
+        voxels, island = labels.voxels[place], ~kept[numbers]
+        changed.update(np.unique(voxels[island]).tolist())
+        voxels[island] = value
     return changed

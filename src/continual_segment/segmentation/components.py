@@ -1,4 +1,7 @@
-"""Connected components of an organ in a label map, by 26-neighbourhood, in the organ's own box.
+"""Connected components of an organ in a label map, by 26-neighbourhood, within bounded memory.
+
+The box of an organ with islands may be as large as the scan. Components are found in slabs of a few slices
+and joined where slabs meet; only their sizes are kept, and voxels are numbered again where they are needed.
 
 The slices of a tilted gantry are shifted against each other by up to several pixels. They are moved back
 before components are found, so that a thin vessel is one piece on such a grid as well.
@@ -6,27 +9,75 @@ before components are found, so that a thin vessel is one piece on such a grid a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
-from scipy import ndimage
+from scipy import ndimage, sparse
 
 from continual_segment.volume import Grid, LabelMap
 
 Box3 = tuple[slice, slice, slice]
 NEIGHBOURS = np.ones((3, 3, 3), bool)
+SLICES_AT_ONCE = 16
 
 
-class Components(NamedTuple):
-    """The components of an organ."""
+@dataclass(frozen=True, eq=False)
+class OrganSlab:
+    """Some slices of the box of an organ."""
 
-    box: Box3
-    """Part of the label map that holds them."""
-    numbers: np.ndarray
-    """(z, y, x) in the box: number of the component, from 1; 0 outside of the organ."""
+    labels: LabelMap
+    organs: tuple[int, ...]
+    """Labels that count as the organ."""
+    place: Box3
+    """In the label map."""
+    offsets: np.ndarray
+    """Pixels (z, 2), from 0, by which slices are moved in their planes (y, x)."""
+    room: tuple[int, int]
+    """Pixels (y, x) that the slices of all slabs need once they are moved."""
+
+    def components(self) -> np.ndarray:
+        """Number of the slab's own component at every voxel, from 1; slices are moved."""
+        found = self.labels.voxels[self.place]
+        mask = found == self.organs[0] if len(self.organs) == 1 else np.isin(found, self.organs)
+        if self.offsets.any() or mask.shape[1:] != self.room:
+            moved = np.zeros((len(mask), *self.room), bool)
+            for target, plane, part in zip(moved, mask, self._parts(mask.shape[1:]), strict=True):
+                target[part] = plane
+            mask = moved
+        return ndimage.label(mask, NEIGHBOURS)[0] if mask.any() else np.zeros(mask.shape, np.int32)
+
+    def at_place(self, moved: np.ndarray) -> np.ndarray:
+        """An array with moved slices as one of the voxels in the label map."""
+        shape = [part.stop - part.start for part in self.place]
+        if not self.offsets.any() and moved.shape[1:] == tuple(shape[1:]):
+            return moved
+        return np.stack([plane[part] for plane, part in zip(moved, self._parts(shape[1:]), strict=True)])
+
+    def _parts(self, plane_shape: Sequence[int]) -> list[tuple[slice, slice]]:
+        lines, columns = plane_shape
+        return [(slice(y, y + lines), slice(x, x + columns)) for y, x in self.offsets.tolist()]
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """The components of an organ, numbered from 1."""
+
+    slabs: tuple[OrganSlab, ...]
+    number_of: tuple[np.ndarray, ...]
+    """Per slab, by the number of its own component, the number of the one that this belongs to; 0 is 0."""
     sizes: np.ndarray
     """Voxels by number; that of 0 is 0."""
+
+    def numbered(self, wanted: np.ndarray) -> Iterator[tuple[Box3, np.ndarray]]:
+        """Slabs with `wanted` components (bool by number): place in the label map, and every voxel's number.
+
+        Voxels outside of the organ have number 0.
+        """
+        for slab, number_of in zip(self.slabs, self.number_of, strict=True):
+            if wanted[number_of].any():
+                yield slab.place, slab.at_place(number_of[slab.components()])
 
 
 def boxes_of(labels: LabelMap) -> dict[int, Box3]:
@@ -36,18 +87,35 @@ def boxes_of(labels: LabelMap) -> dict[int, Box3]:
 
 
 def components_of(labels: LabelMap, organs: Collection[int], boxes: Mapping[int, Box3]) -> Components:
-    """Components of the union of some labels; at least one of them has a box."""
-    box = _union([boxes[organ] for organ in organs if organ in boxes])
-    mask = np.isin(labels.voxels[box], list(organs))
+    """Components of the union of some labels, of which at least one has a box."""
+    slabs = tuple(slabs_of(labels, tuple(organs), _union([boxes[each] for each in organs if each in boxes])))
+    sizes, links, below = [np.zeros(1, int)], [np.zeros((2, 0), int)], None
+    starts = []
+    for slab in slabs:
+        numbers = slab.components()
+        starts.append(sum(map(len, sizes)) - 1)  # own number + start: unique in all slabs
+        sizes.append(_sizes(numbers))
+        bottom, top = (np.where(plane, plane + starts[-1], 0) for plane in (numbers[0], numbers[-1]))
+        links += [] if below is None else [_touching(below, bottom)]
+        below = top
+    joined = _joined(len(np.concatenate(sizes)), np.concatenate(links, axis=1))
+    number_of = [
+        np.concatenate([[0], joined[start + 1 : start + 1 + len(own)]])
+        for start, own in zip(starts, sizes[1:], strict=True)
+    ]
+    total = np.bincount(joined, np.concatenate(sizes)).astype(np.int64)
+    return Components(slabs, tuple(number_of), total)
+
+
+def slabs_of(labels: LabelMap, organs: tuple[int, ...], box: Box3) -> Iterator[OrganSlab]:
+    """The box of an organ in slabs."""
     offsets = _offsets(labels.grid, box)
-    if offsets is None:
-        numbers, count = ndimage.label(mask, NEIGHBOURS)
-    else:
-        moved, count = ndimage.label(_moved(mask, offsets), NEIGHBOURS)
-        numbers = _moved_back(moved, offsets, mask.shape)
-    sizes = np.bincount(numbers.ravel(), minlength=count + 1)
-    sizes[0] = 0
-    return Components(box, numbers, sizes)
+    lines, columns = (part.stop - part.start for part in box[1:])
+    room = lines + int(offsets[:, 0].max()), columns + int(offsets[:, 1].max())
+    for first in range(box[0].start, box[0].stop, SLICES_AT_ONCE):
+        part = slice(first, min(first + SLICES_AT_ONCE, box[0].stop))
+        own = offsets[part.start - box[0].start : part.stop - box[0].start]
+        yield OrganSlab(labels, organs, (part, *box[1:]), own, room)
 
 
 def _union(boxes: Collection[Box3]) -> Box3:
@@ -58,26 +126,34 @@ def _union(boxes: Collection[Box3]) -> Box3:
     return z, y, x
 
 
-def _offsets(grid: Grid, box: Box3) -> np.ndarray | None:
-    """Pixels (z, 2), from 0, by which slices are shifted in their planes (y, x); None: not at all."""
+def _offsets(grid: Grid, box: Box3) -> np.ndarray:
+    """Pixels (z, 2), from 0, by which the slices of a grid are shifted in their planes (y, x)."""
     x, y, z = grid.affine[:3, :3].T
     per_slice = np.array([z @ y / (y @ y), z @ x / (x @ x)])
     offsets = np.rint(np.arange(box[0].start, box[0].stop)[:, None] * per_slice).astype(int)
-    offsets -= offsets.min(axis=0)
-    return offsets if offsets.any() else None
+    return offsets - offsets.min(axis=0)
 
 
-def _moved(mask: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """The slices at their places relative to each other, in an array with room for all."""
-    slices, lines, columns = mask.shape
-    wider, further = offsets.max(axis=0)
-    moved = np.zeros((slices, lines + wider, columns + further), bool)
-    for target, plane, (y, x) in zip(moved, mask, offsets, strict=True):
-        target[y : y + lines, x : x + columns] = plane
-    return moved
+def _sizes(numbers: np.ndarray) -> np.ndarray:
+    """Voxels of each component, from the first."""
+    return np.bincount(numbers[numbers > 0])[1:]
 
 
-def _moved_back(numbers: np.ndarray, offsets: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    _, lines, columns = shape
-    planes = [plane[y : y + lines, x : x + columns] for plane, (y, x) in zip(numbers, offsets, strict=True)]
-    return np.stack(planes)
+def _touching(below: np.ndarray, above: np.ndarray) -> np.ndarray:
+    """Pairs (2, n) of components in two neighbouring planes (y, x) that have voxels beside each other."""
+    keys = [np.zeros(0, np.int64)]
+    for dy, dx in product((-1, 0, 1), repeat=2):
+        lower = below[max(0, dy) : len(below) + min(0, dy), max(0, dx) : below.shape[1] + min(0, dx)]
+        upper = above[max(0, -dy) : len(above) + min(0, -dy), max(0, -dx) : above.shape[1] + min(0, -dx)]
+        both = (lower > 0) & (upper > 0)
+        keys.append(np.unique((lower[both].astype(np.int64) << 32) + upper[both]))
+    pairs = np.unique(np.concatenate(keys))
+    return np.stack([pairs >> 32, pairs & 0xFFFFFFFF])
+
+
+def _joined(count: int, links: np.ndarray) -> np.ndarray:
+    """By the number of a slab's component, that of the component it belongs to, in order of appearance."""
+    graph = sparse.coo_matrix((np.ones(links.shape[1]), links), (count, count))
+    _, found = sparse.csgraph.connected_components(graph, directed=False)
+    _, first, joined = np.unique(found, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[joined]
