@@ -1,5 +1,7 @@
 """Clean-up: what cannot be is removed, and nothing else is touched."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -134,6 +136,18 @@ def test_components_are_those_of_the_whole_map_however_it_is_divided(slices, mon
     for place, own in found.numbered(found.sizes > 0):
         numbers[place] = own
     np.testing.assert_array_equal(numbers, expected)
+
+
+def test_memory_does_not_grow_with_the_slices_between_islands():
+    def peak(slices):
+        labels = labels_of((LIVER, np.s_[:3]), (LIVER, np.s_[-1, :5]), shape=(slices, 80, 80))
+        tracemalloc.start()
+        assert remove_islands(labels, KNOWN, NESTING).islands
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    assert peak(320) < 1.5 * peak(40)
 
 
 # ---- laws, on maps of blocks at random

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 from scipy import ndimage, sparse
@@ -89,20 +89,17 @@ def boxes_of(labels: LabelMap) -> dict[int, Box3]:
 def components_of(labels: LabelMap, organs: Collection[int], boxes: Mapping[int, Box3]) -> Components:
     """Components of the union of some labels, of which at least one has a box."""
     slabs = tuple(slabs_of(labels, tuple(organs), _union([boxes[each] for each in organs if each in boxes])))
-    sizes, links, below = [np.zeros(1, int)], [np.zeros((2, 0), int)], None
-    starts = []
+    sizes, links, firsts = [np.zeros(1, int)], [], [0]
+    below = np.zeros(slabs[0].room, int)
     for slab in slabs:
-        numbers = slab.components()
-        starts.append(sum(map(len, sizes)) - 1)  # own number + start: unique in all slabs
-        sizes.append(_sizes(numbers))
-        bottom, top = (np.where(plane, plane + starts[-1], 0) for plane in (numbers[0], numbers[-1]))
-        links += [] if below is None else [_touching(below, bottom)]
+        own = slab.components()
+        bottom, top = (np.where(plane, plane + firsts[-1], 0) for plane in (own[0], own[-1]))
+        links.append(_touching(below, bottom))
+        sizes.append(np.bincount(own[own > 0])[1:])
+        firsts.append(firsts[-1] + len(sizes[-1]))  # own number + first: unique among all slabs
         below = top
-    joined = _joined(len(np.concatenate(sizes)), np.concatenate(links, axis=1))
-    number_of = [
-        np.concatenate([[0], joined[start + 1 : start + 1 + len(own)]])
-        for start, own in zip(starts, sizes[1:], strict=True)
-    ]
+    joined = _joined(firsts[-1] + 1, np.concatenate(links, axis=1))
+    number_of = [np.append(0, joined[first + 1 : end + 1]) for first, end in pairwise(firsts)]
     total = np.bincount(joined, np.concatenate(sizes)).astype(np.int64)
     return Components(slabs, tuple(number_of), total)
 
@@ -132,11 +129,6 @@ def _offsets(grid: Grid, box: Box3) -> np.ndarray:
     per_slice = np.array([z @ y / (y @ y), z @ x / (x @ x)])
     offsets = np.rint(np.arange(box[0].start, box[0].stop)[:, None] * per_slice).astype(int)
     return offsets - offsets.min(axis=0)
-
-
-def _sizes(numbers: np.ndarray) -> np.ndarray:
-    """Voxels of each component, from the first."""
-    return np.bincount(numbers[numbers > 0])[1:]
 
 
 def _touching(below: np.ndarray, above: np.ndarray) -> np.ndarray:
