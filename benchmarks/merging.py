@@ -83,7 +83,7 @@ def main() -> None:
     keep_freed_memory()
     torch.set_num_threads(1)
     model = Model.open(args.model)
-    config = SegmentConfig(progress=False, overlap=args.overlap)
+    config = SegmentConfig(progress=False, overlap=args.overlap, keep_islands=True)
     segmenter = Segmenter(model, packs=[dataset.name for dataset in args.datasets], config=config)
     if args.regressor:
         segmenter.regressor = BodyPartRegressor.read(args.regressor)

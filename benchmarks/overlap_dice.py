@@ -58,7 +58,8 @@ def score(model: Model, raw: Path, overlap: float, scans: int) -> tuple[list[flo
     dice, maps, seconds = [], [], 0.0
     for folder in sorted(raw.iterdir()):
         pack = next(name for name in model.pack_names if folder.name.endswith(name))
-        segmenter = Segmenter(model, packs=[pack], config=SegmentConfig(overlap=overlap, progress=False))
+        config = SegmentConfig(overlap=overlap, keep_islands=True, progress=False)
+        segmenter = Segmenter(model, packs=[pack], config=config)
         for scan, truth in held_out(folder, scans):
             begun = time.perf_counter()
             maps.append(segmenter(scan).labels.voxels)

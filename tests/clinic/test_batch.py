@@ -99,11 +99,13 @@ def test_a_batch_may_be_resumed_with_another_backend_but_not_with_other_settings
 
     def request(**settings):
         empty = {"packs": [], "heads": [], "organs": [], "regressor": None, "encoder_fingerprint": ""}
+        empty |= {"pieces_of_pack": {}}
         return request_of(SimpleNamespace(config=SegmentConfig(**settings), **empty), {})
 
     assert request() == request(backend="compiled") == request(device="cuda") == request(progress=False)
     assert request() != request(overlap=0.25)
     assert request() != request(merge="ensemble")
+    assert request() != request(keep_islands=True)
 
 
 def test_settings_that_do_not_count_are_settings():
@@ -199,7 +201,13 @@ def test_every_case_of_a_batch_gets_a_line_when_it_is_written(some_scans, tmp_pa
 def test_other_body_parts_or_anomaly_heads_are_another_request():
     def request(regressor=None, heads=()):
         profiles = [Namespace(profile=Namespace(name=name, fingerprint=name)) for name in heads]
-        empty = {"packs": [], "organs": [], "regressor": None, "encoder_fingerprint": ""}
+        empty = {
+            "packs": [],
+            "organs": [],
+            "regressor": None,
+            "encoder_fingerprint": "",
+            "pieces_of_pack": {},
+        }
         segmenter = Namespace(config=SegmentConfig(), heads=profiles, **empty)
         return request_of(segmenter, {}, regressor and Namespace(fingerprint=regressor))
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from continual_segment.clinic.summary import summarise
 from continual_segment.organs import find_organ, part_of
+from continual_segment.segmentation.clean_up import RemovedIslands
 from continual_segment.volume import Grid, LabelMap
 
 WHOLE, PART = "aorta", "aortic_arch"
@@ -47,6 +50,13 @@ def test_a_table_has_a_row_per_organ_and_a_batch_a_line(labels):
     assert all(row.split()[1] in ("4.0", "1.0", "0.5") for row in rows)
     assert missing == "Not found: spleen."
     assert summary.line() == "case: 3 of 4 organs, 3 at the edge of the scan, 1.5 s"
+
+
+def test_what_clean_up_removed_is_in_table_and_line(labels):
+    removed = (RemovedIslands("liver", 1.25, 2), RemovedIslands(WHOLE, 2.5, 1))
+    summary = replace(summarise("case", labels, True, 1.5), removed=removed)
+    assert "3.8 ml of 2 organs removed in 3 islands" in summary.line()
+    assert "3.8 ml of 2 organs removed in 3 islands" in summary.table().splitlines()[-1]
 
 
 def test_nothing_found_is_said(labels):

@@ -18,6 +18,7 @@ from continual_segment.cli.pack import parts_of
 from continual_segment.errors import ModelError
 from continual_segment.model import Model, OrganPack
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
+from continual_segment.model.pieces import OrganPieces
 from continual_segment.segmentation.pack_decoder import PackDecoder
 
 
@@ -82,6 +83,25 @@ def entry(*keys, value):
     return change
 
 
+PIECES = {
+    "scans": 3,
+    "pieces": [3],
+    "volume_ml": [1.0, 2.0],
+    "largest_share": [1.0, 1.0],
+    "smallest_piece_ml": 0.0,
+}
+
+
+def organ_pieces(name=None, **changes):
+    """What a card has of the pieces of an organ, by default the pack's first."""
+
+    def change(described):
+        known = name or described["organs"][0]["name"]
+        described["card"]["pieces"] = {known: PIECES | changes}
+
+    return change
+
+
 HOSTILE = {
     "organ above": organ(name="../../patients/scan7", id=4321),
     "organ absolute": organ(name="/tmp/scan7", id=4321),
@@ -123,6 +143,16 @@ HOSTILE = {
     "coverage of another type": entry("coverage", value=["chest"]),
     "distribution in words": entry("card", "body_parts", "distribution", value={"chest": "half"}),
     "body parts of another type": entry("card", "body_parts", value=[1]),
+    "pieces of another organ": organ_pieces("lung"),
+    "pieces of another type": entry("card", "pieces", value=[PIECES]),
+    "pieces in words": organ_pieces(pieces=["most"]),
+    "pieces that do not add up": organ_pieces(pieces=[9]),
+    "pieces of no scan": organ_pieces(scans=0, pieces=[]),
+    "pieces below 0": organ_pieces(pieces=[5, -2]),
+    "many pieces": organ_pieces(pieces=[3] + [0] * 10**5),
+    "pieces of no volume": organ_pieces(volume_ml=[0, 1]),
+    "pieces of NaN ml": organ_pieces(volume_ml=[1, float("nan")]),
+    "pieces of a share above 1": organ_pieces(largest_share=[0.5, 1.5]),
     "card of another type": entry("card", value="trained well"),
     "anomalies in one text": entry("anomalies", value="tumour"),
     "anomalies of another type": entry("anomalies", value=[1, 2]),
@@ -150,6 +180,13 @@ def test_a_hostile_description_is_refused_and_the_model_stays_as_it_was(change, 
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 1500
     assert contents(base_folder) == before
+
+
+def test_pieces_of_an_organ_are_taken_if_they_can_be(sound, base_folder):
+    described = description(sound)
+    organ_pieces()(described)
+    (found,) = add(forge(sound, described), base_folder).pack("sound").pieces.values()
+    assert found == OrganPieces(3, (3,), (1.0, 2.0), (1.0, 1.0), 0.0)
 
 
 def test_a_missing_entry_is_refused(sound, base_folder):

@@ -150,6 +150,13 @@ def add_merging(parser: argparse.ArgumentParser) -> None:
         help="run every pack everywhere, whatever body parts it covers",
     )
     add_old_spelling(group, "--everywhere", "--ignore-coverage", action="store_true")
+    group.add_argument(
+        "--keep-islands",
+        action="store_true",
+        default=None,
+        help="leave every piece of an organ; by default those that the organ cannot have, by the training "
+        "labels of its pack, are removed, and the manifest lists them",
+    )
 
 
 def add_speed(parser: argparse.ArgumentParser) -> None:
@@ -241,7 +248,7 @@ def segment_config(args: argparse.Namespace) -> SegmentConfig:
     from continual_segment.errors import ConfigError
     from continual_segment.segmentation import SegmentConfig
 
-    names = ("merge", "nested", "overlap", "mirror", "backend", "device")
+    names = ("merge", "nested", "keep_islands", "overlap", "mirror", "backend", "device")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     if args.ignore_coverage:
         given["body_parts"] = False

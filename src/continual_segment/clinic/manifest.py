@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from continual_segment.clinic.jobs import Job
 from continual_segment.clinic.sanity import Sanity
 from continual_segment.files import Source
 from continual_segment.files.dicom.listing import for_manifest
+from continual_segment.model.fingerprint import fingerprint_data
+from continual_segment.model.pieces import OrganPieces
 from continual_segment.segmentation import MultiSegmenter, SegmentConfig, Segmenter
 
 FOLDER = "manifest"
@@ -54,8 +57,19 @@ def model_request(segmenter: Segmenter, regressor: BodyPartRegressor | None) -> 
         "packs": {pack.profile.name: pack.profile.fingerprint for pack in segmenter.packs},
         "anomaly_heads": {head.profile.name: head.profile.fingerprint for head in segmenter.heads},
         "body_parts": regressor.fingerprint if regressor else None,
+        "pieces": fingerprint_of(segmenter.pieces_of_pack),
         "organs": [organ.name for organ in segmenter.organs],
     }
+
+
+def fingerprint_of(pieces: Mapping[str, Mapping[str, OrganPieces]]) -> str | None:
+    """Of what packs know of the pieces of their organs, which is no part of a pack's fingerprint."""
+    known = {
+        pack: {organ: asdict(each) for organ, each in found.items()}
+        for pack, found in pieces.items()
+        if found
+    }
+    return fingerprint_data(known) if known else None
 
 
 def how_computed(config: SegmentConfig) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from continual_segment.files import (
 )
 from continual_segment.files.atomic import staged
 from continual_segment.files.dicom.choose import check_pick
+from continual_segment.segmentation.clean_up import RemovedIslands
 from continual_segment.segmentation.explanation import Explanation
 from continual_segment.segmentation.nested import layers
 from continual_segment.volume import Grid, LabelMap, Volume
@@ -98,10 +99,13 @@ class Result:
     """By which device and backend."""
     on_slices: LabelMap | None = None
     """The labels on the slices as they were scanned, where those were moved and are written to."""
+    removed: tuple[RemovedIslands, ...] = ()
+    """Islands that clean-up removed from the labels."""
 
     @property
     def summary(self) -> Summary:
-        return summarise(self.case.job.case, self.labels, self.nested, self.seconds)
+        found = summarise(self.case.job.case, self.labels, self.nested, self.seconds)
+        return replace(found, removed=self.removed)
 
 
 def write_result(result: Result, config: OutputConfig, request: Mapping[str, Any]) -> None:
@@ -133,9 +137,12 @@ def write_result(result: Result, config: OutputConfig, request: Mapping[str, Any
         }
         manifest = manifest_of(dict(request), job, source, case.sanity, seconds)
         files = sorted(str(path.relative_to(stage)) for path in stage.rglob("*") if path.is_file())
-        write_json(
-            job.beside(stage, FOLDER, ".json"), manifest | {"computed": dict(result.computed), "files": files}
-        )
+        found = {
+            "computed": dict(result.computed),
+            "removed_islands": [asdict(each) for each in result.removed],
+            "files": files,
+        }
+        write_json(job.beside(stage, FOLDER, ".json"), manifest | found)
 
 
 def _copies(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

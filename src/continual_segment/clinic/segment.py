@@ -197,5 +197,6 @@ def segment_case(
         segmenter.config.nested,
         seconds,
         how_computed(segmenter.config),
-        *found.labels_on,
+        next(iter(found.labels_on), None),
+        found.removed,
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from continual_segment.names import printable
+from continual_segment.segmentation.clean_up import RemovedIslands
 from continual_segment.segmentation.explanation import organs_at_faces
 from continual_segment.segmentation.nested import Nesting, nesting_of
 from continual_segment.volume import LabelMap
@@ -38,23 +39,27 @@ class Summary:
     """Names of organs without a voxel."""
     seconds: float
     """That segmenting took."""
+    removed: tuple[RemovedIslands, ...] = ()
+    """What clean-up removed."""
 
     def line(self) -> str:
         """For a batch."""
         cut = sum(bool(organ.touches_edge) for organ in self.found)
         at_edge = f", {cut} at the edge of the scan" if cut else ""
         total = len(self.found) + len(self.missing)
-        return f"{printable(self.case)}: {len(self.found)} of {total} organs{at_edge}, {self.seconds:.1f} s"
+        cleaned = f", {self._removed_text()}" if self.removed else ""
+        organs = f"{len(self.found)} of {total} organs{at_edge}{cleaned}"
+        return f"{printable(self.case)}: {organs}, {self.seconds:.1f} s"
 
     def table(self) -> str:
-        """For one scan: a row per organ, then what was not found."""
+        """For one scan: a row per organ, then what was not found and what was removed."""
         width = max([len("organ"), *(len(organ.name) for organ in self.found)])
         rows = [f"{'organ':<{width}} {'ml':>9}"] if self.found else []
         for organ in self.found:
             faces = ", ".join(organ.touches_edge)
             note = f"  touches the edge of the scan: {faces}" if faces else ""
             rows.append(f"{printable(organ.name):<{width}} {organ.volume_ml:>9.1f}{note}")
-        return "\n".join([*rows, *self._missing_line()])
+        return "\n".join([*rows, *self._missing_line(), *self._removed_line()])
 
     def _missing_line(self) -> list[str]:
         if not self.missing:
@@ -62,6 +67,13 @@ class Summary:
         more = len(self.missing) - MOST_MISSING_SHOWN
         names = ", ".join(map(printable, self.missing[:MOST_MISSING_SHOWN]))
         return [f"Not found: {names}{f' and {more} more' if more > 0 else ''}."]
+
+    def _removed_line(self) -> list[str]:
+        return [f"Clean-up: {self._removed_text()}; --keep-islands leaves them."] if self.removed else []
+
+    def _removed_text(self) -> str:
+        ml, pieces = sum(each.ml for each in self.removed), sum(each.pieces for each in self.removed)
+        return f"{ml:.1f} ml of {len(self.removed)} organs removed in {pieces} islands"
 
 
 def summarise(case: str, labels: LabelMap, nested: bool, seconds: float) -> Summary:

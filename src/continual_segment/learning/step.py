@@ -4,7 +4,8 @@ The first step trains encoder and decoder together and makes the model. Every la
 encoder and trains a new decoder on its own dataset alone: no old data is needed, and the optimiser
 gets no old weight. Once a decoder is trained, better kernels may be searched and blocks pruned;
 the encoder is then frozen in the first step, too. The first step also learns the
-regressor of body parts, and every step measures which of them its dataset shows.
+regressor of body parts. Every step measures which of them its dataset shows, and in how many pieces each
+organ comes.
 
 In:  a prepared dataset, a model folder (not there yet for the first step)
 Out: the model with one pack more
@@ -34,6 +35,7 @@ from continual_segment.errors import ConfigError, DatasetError, ModelError
 from continual_segment.learning.auxiliary import FILE as HEAD_FILE
 from continual_segment.learning.auxiliary import BodyPartQuestion, body_part_question
 from continual_segment.learning.learn_config import LearnConfig, Stage
+from continual_segment.learning.measure_pieces import measure_pieces
 from continual_segment.learning.prune import prune_decoder
 from continual_segment.learning.same_preparation import check_preparation
 from continual_segment.learning.search import search_decoder
@@ -41,6 +43,7 @@ from continual_segment.learning.train_decoder import FrozenStep, PatchSource, tr
 from continual_segment.model import Model, OrganPack
 from continual_segment.model.checks import check_name
 from continual_segment.model.model import encoder_fingerprint
+from continual_segment.model.pieces import FIELD as PIECES
 from continual_segment.networks import (
     Decoder,
     DecoderPlan,
@@ -72,6 +75,10 @@ def learn_dataset(
     step = begin_step(dataset, folder, config, name or dataset.name)
     dataset = step.source.dataset  # without organs that no training case shows
     covered = measure_coverage(dataset, step.regressor)
+    measured = {
+        "body_parts": covered.card,
+        PIECES: {organ: asdict(found) for organ, found in measure_pieces(dataset).items()},
+    }
     about = {"licence": licence, "anomalies": tuple(anomalies), "coverage": covered.coverage}
     torch.manual_seed(step.settings.seed)
     encoder = step.model.load_encoder() if step.model else config.network.build_encoder()
@@ -82,7 +89,7 @@ def learn_dataset(
     )
     frozen = FrozenStep(encoder, step.source, step.settings, step.run, step.name, step.length)
     for stage, reached, card in run_stages(frozen, decoder, rows, config):
-        card = card | {"body_parts": covered.card}
+        card = card | measured
         fingerprint = encoder_fingerprint(encoder, dataset.config)
         pack = OrganPack.of(step.name, dataset.organs, encoder, reached, fingerprint, card=card, **about)
         if stage != config.stage.stages[-1]:

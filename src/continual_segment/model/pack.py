@@ -40,6 +40,7 @@ from continual_segment.model.fingerprint import (
     probe_logits,
     sampled,
 )
+from continual_segment.model.pieces import OrganPieces, pieces_on_card
 from continual_segment.model.tensor_file import read_tensor_file
 from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder, NetworkConfig
 from continual_segment.organs import Organ, check_organs
@@ -93,6 +94,7 @@ class OrganPack:
         check_texts(self.anomalies, "list of anomalies")
         check_shares(self.coverage, "coverage")
         check_shares(self.distribution, "distribution over body parts")
+        pieces_on_card(self.card, self.organs)
         check_choice(self.regions, (False, True), "entry regions")
         check_choice(self.mirror_axes, AXES, "list of mirrored axes")
         check_tensors(self.weights, self._build, f"decoder of '{self.name}'")
@@ -147,6 +149,11 @@ class OrganPack:
         """Body part -> share of the labelled height of the training scans; empty where not measured."""
         measured = self.card.get("body_parts", {})
         return measured.get("distribution", {})
+
+    @property
+    def pieces(self) -> dict[str, OrganPieces]:
+        """Organ name -> its pieces in the training labels; empty where not measured, and not cleaned up."""
+        return pieces_on_card(self.card, self.organs)
 
     def renamed(self, name: str) -> OrganPack:
         return replace(self, name=name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from continual_segment.packed import PackedVoxels
 from continual_segment.segmentation.nested import Nesting
 from continual_segment.segmentation.padded_scan import Box
 from continual_segment.segmentation.predictions import Decision, PackPrediction
-from continual_segment.volume import LabelMap
+from continual_segment.volume import LabelMap, Volume
 
 FACES = (("bottom", "top"), ("back", "front"), ("left", "right"))
 """Of a scan, per axis (z, y, x): its first and its last."""
@@ -39,6 +39,8 @@ class ExplanationBuilder:
         self.organ = PackedVoxels(plane_shape, np.uint16)
         self.pack = PackedVoxels(plane_shape, np.uint8)
         """Number of the winning pack; 0 on background."""
+        self.disputed = PackedVoxels(plane_shape, np.uint8)
+        """1 where a pack disagrees with the winner."""
         ids = LAST_HASHED_ID + 1
         self.score, self.entropy, self.contested = (np.zeros(ids) for _ in range(3))
         """By organ id, summed over its voxels; a voxel is contested if a pack disagrees with the winner."""
@@ -51,24 +53,59 @@ class ExplanationBuilder:
         if self.scanned is not None:
             first = len(self.organ)
             organ = organ * self.scanned[first : first + len(organ), *box]
-        for stored, found in ((self.organ, organ), (self.pack, pack)):
+        disputed = contested.numpy()
+        for stored, found in ((self.organ, organ), (self.pack, pack), (self.disputed, disputed)):
             for plane in found:
                 stored.append(plane, box)
-        labelled = organ > 0
-        ids, score = organ[labelled], decision.score.cpu().numpy()[labelled]
-        self._sum(self.score, ids, score)
-        self._sum(self.entropy, ids, binary_entropy_bits(score))
-        self._sum(self.contested, ids, contested.numpy()[labelled])
+        self._count(organ > 0, organ, decision.score.cpu().numpy(), disputed, pack)
+
+    def _count(
+        self, chosen: np.ndarray, organ: np.ndarray, score: np.ndarray, disputed: np.ndarray, pack: np.ndarray
+    ) -> None:
+        """Add the `chosen` voxels to the sums of their organs."""
+        ids = organ[chosen]
+        self._sum(self.score, ids, score[chosen])
+        self._sum(self.entropy, ids, binary_entropy_bits(score[chosen]))
+        self._sum(self.contested, ids, disputed[chosen])
         for number, won in enumerate(self.won):
-            self._sum(won, ids, pack[labelled] == number)
+            self._sum(won, ids, pack[chosen] == number)
 
     @staticmethod
     def _sum(sums: np.ndarray, ids: np.ndarray, values: np.ndarray) -> None:
         sums += np.bincount(ids, values, minlength=len(sums))
 
-    def build(self, labels: LabelMap, nearest: Nearest, rule: str, scanned: np.ndarray | None) -> Explanation:
-        """The explanation on the grid of the finished label map, of whose voxels some were `scanned`."""
-        return Explanation(packs_on_grid(self, labels, nearest), measure_quality(self, labels, scanned), rule)
+    def explain(
+        self,
+        nearest: Nearest,
+        rule: str,
+        scan: Volume,
+        labels: LabelMap,
+        scores: Volume | None,
+        cleaned: Collection[int] = (),
+    ) -> Explanation:
+        """The explanation on the grid of the finished label map, with the labels that were `cleaned` up."""
+        packs = packs_on_grid(self, labels, nearest)
+        if cleaned and scores is not None:
+            self._count_again(labels, scores, packs, nearest(self.disputed[:]), cleaned)
+        scanned = scan.scanned if labels.grid.same_place(scan.grid) else None
+        return Explanation(packs, measure_quality(self, labels, scanned), rule)
+
+    def _count_again(
+        self,
+        labels: LabelMap,
+        scores: Volume,
+        packs: LabelMap,
+        disputed: np.ndarray,
+        organs: Collection[int],
+    ) -> None:
+        """Sum some organs over the finished label map instead, which has no islands of them."""
+        affected = np.zeros(LAST_HASHED_ID + 1, bool)
+        affected[list(organs)] = True
+        for sums in (self.score, self.entropy, self.contested, *self.won):
+            sums[affected] = 0
+        planes = zip(labels.voxels, scores.voxels, disputed, packs.voxels, strict=True)
+        for organ, score, contested, pack in planes:
+            self._count(affected[organ], organ, score, contested, pack)
 
 
 @dataclass(frozen=True)
@@ -173,10 +210,12 @@ def _face(scanned: np.ndarray | None, axis: int, at: int) -> Any:
 
 def packs_on_grid(found: ExplanationBuilder, labels: LabelMap, nearest: Nearest) -> LabelMap:
     """The winning pack of every labelled voxel: that of the nearest prepared voxel of the same organ."""
-    packs = nearest(found.pack[:])
+    winners = nearest(found.pack[:])
+    packs = winners.copy()
     labelled = labels.voxels > 0
     packs[~labelled | (nearest(found.organ[:]) != labels.voxels)] = 0
     lost = labelled & (packs == 0)  # resampling moved the organ's border by a fraction of a voxel
     most_frequent = found.won.argmax(axis=0).astype(packs.dtype)
-    packs[lost] = most_frequent[labels.voxels[lost]]
+    usual = most_frequent[labels.voxels[lost]]
+    packs[lost] = np.where(usual > 0, usual, winners[lost])  # an organ that only clean-up has put there
     return LabelMap(packs, labels.grid, dict(found.pack_names))

@@ -9,7 +9,7 @@ layer, and `layers` separates them again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -47,6 +47,15 @@ class Nesting:
         """The organ's id on a layer: its own, or that of the whole that it belongs to there."""
         chain = self.chain(organ)
         return chain[min(layer, len(chain) - 1)]
+
+    def families(self, organs: Iterable[int]) -> dict[int, list[int]]:
+        """Each of the organs -> itself and those of the others that are parts of it, at any depth."""
+        found: dict[int, list[int]] = {organ: [] for organ in organs}
+        for organ in found:
+            for whole in self.chain(organ):
+                if whole in found:
+                    found[whole].append(organ)
+        return found
 
     def related(self, one: Tensor, other: Tensor) -> Tensor:
         """Where two organs are the same or one is part of the other."""

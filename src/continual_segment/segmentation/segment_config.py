@@ -25,6 +25,8 @@ class SegmentConfig:
     mirror: bool = False
     """Whether packs imported from nnU-Net see every window mirrored as well, as nnU-Net does by default: a
     little more accurate, up to eight times as slow. It does not affect packs trained without mirroring."""
+    keep_islands: bool = False
+    """Whether to leave pieces that an organ cannot have, by the pieces in which packs saw it in training."""
     overlap: float = 0.5
     """Share of a window that overlaps with the next."""
     windows_at_once: int = 2

@@ -23,6 +23,7 @@ from continual_segment.names import did_you_mean, printable
 from continual_segment.organs import LAST_HASHED_ID, Organ, canonical_name, owned_wholes
 from continual_segment.progress import progress_bar
 from continual_segment.segmentation.backends import start_encoder
+from continual_segment.segmentation.clean_up import IslandRemover, PackPieces, RemovedIslands
 from continual_segment.segmentation.context import ScanContext
 from continual_segment.segmentation.explanation import Explanation, ExplanationBuilder, disagreement
 from continual_segment.segmentation.label_upsampler import LabelUpsampler
@@ -52,6 +53,8 @@ class Segmentation:
     """Winning packs and quality; None unless requested."""
     labels_on: tuple[LabelMap, ...] = ()
     """The labels on each of the extra grids."""
+    removed: tuple[RemovedIslands, ...] = ()
+    """What clean-up removed from the labels."""
 
 
 class Segmenter:
@@ -81,7 +84,10 @@ class Segmenter:
         heads = anomaly_heads(model) if self._uses_anomalies else []
         self.heads = [PackDecoder.of_head(head, device) for head in heads]
         self.organs_of_pack = {pack.name: known[pack.name] for pack in chosen}
+        self.pieces_of_pack = {pack.name: pack.pieces for pack in chosen}
+        """What each pack knows of the pieces of its organs."""
         self.nesting = self._nesting_of(*self.organs_of_pack)
+        self.remove_islands = IslandRemover.of(self.measured_pieces, self.organs, self.config)
 
     def __call__(
         self,
@@ -113,10 +119,14 @@ class Segmenter:
         builder = self._builder(prepared) if explain else None
         self._run(prepared, context, [upsamplers], builder, title)
         labels, *labels_on = self._label_maps(prepared, upsamplers, grids)
-        explanation = self._explain(builder, prepared, scan, labels) if builder else None
-        return Segmentation(
-            labels, scores_of(upsamplers[0], prepared, grids[0]), explanation, tuple(labels_on)
-        )
+        cleaned = self.remove_islands(labels, *labels_on)
+        kept = scores_of(upsamplers[0], prepared, grids[0])
+        cleaned.apply_to(kept, labels)
+        explanation = None
+        if builder:
+            nearest = partial(prepared.nearest, grid=labels.grid)
+            explanation = builder.explain(nearest, self.config.merge, scan, labels, kept, cleaned.changed)
+        return Segmentation(labels, kept, explanation, tuple(labels_on), cleaned.islands)
 
     def compare_rules(
         self,
@@ -127,9 +137,11 @@ class Segmenter:
         context: ScanContext | None = None,
         title: str = "segmenting",
     ) -> dict[str, Segmentation]:
-        """The segmentation by each merge rule, from one run of the networks.
+        """The segmentation by each merge rule, from one run of the networks; islands are left in.
 
-        `merge_rule` and `single_pack_rule` make the rules: `{name: merge_rule(name) for name in RULES}`.
+        Rules are compared by what they decide, so clean-up does not follow: scores of benchmarks are those of
+        the rules alone. `merge_rule` and `single_pack_rule` make the rules:
+        `{name: merge_rule(name) for name in RULES}`.
         """
         prepared, grid = prepare_for_windows(scan, self.prepare, self.window), scan.grid
         (sampling,) = prepared.samplings([grid])
@@ -207,13 +219,10 @@ class Segmenter:
     def _builder(self, scan: PreparedScan) -> ExplanationBuilder:
         return ExplanationBuilder(scan.shape[1:], [pack.profile.name for pack in self.packs], scan.scanned)
 
-    def _explain(
-        self, found: ExplanationBuilder, prepared: PreparedScan, scan: Volume, labels: LabelMap
-    ) -> Explanation:
-        """The explanation on the grid of the labels."""
-        scanned = scan.scanned if labels.grid.same_place(scan.grid) else None
-        nearest = partial(prepared.nearest, grid=labels.grid)
-        return found.build(labels, nearest, self.config.merge, scanned)
+    @property
+    def measured_pieces(self) -> list[PackPieces]:
+        """The organs of each pack, and the pieces of those that it has measured."""
+        return list(zip(self.organs_of_pack.values(), self.pieces_of_pack.values(), strict=True))
 
     def _nesting_of(self, *packs: str) -> Nesting:
         """Which organs of these packs are parts of which."""

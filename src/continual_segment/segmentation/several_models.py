@@ -12,6 +12,7 @@ Out: Segmentation; the packs of its explanation are the models
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from math import ceil
 from typing import TYPE_CHECKING
@@ -25,8 +26,9 @@ from continual_segment.model import Model
 from continual_segment.names import did_you_mean, printable
 from continual_segment.organs import Organ, canonical_name, owned_wholes, with_distinct_ids
 from continual_segment.packed import PackedVoxels
+from continual_segment.segmentation.clean_up import IslandRemover
 from continual_segment.segmentation.context import ScanContext
-from continual_segment.segmentation.explanation import Explanation, ExplanationBuilder, disagreement
+from continual_segment.segmentation.explanation import ExplanationBuilder, disagreement
 from continual_segment.segmentation.merge import RULES, MergeRule
 from continual_segment.segmentation.nested import Nesting, merge_predictions
 from continual_segment.segmentation.padded_scan import WHOLE
@@ -83,6 +85,7 @@ class MultiSegmenter:
         self._known = with_distinct_ids(organ for model in models for organ in model.organs.values())
         check_known("organ", organs and [canonical_name(name) for name in organs], set(self._known))
         check_known("pack", packs, {name for model in models for name in model.pack_names})
+        each_config = replace(self.config, keep_islands=True)  # an island is judged where all models agreed
         self.segmenters: dict[str, Segmenter] = {}
         for number, model in enumerate(models, start=1):
             own_organs = organs and [name for name in organs if canonical_name(name) in model.organs]
@@ -90,13 +93,22 @@ class MultiSegmenter:
             if own_organs == [] or own_packs == []:
                 continue
             name = f"{number} {model.folder.name}"  # models in different folders may have one name
-            self.segmenters[name] = Segmenter(model, own_organs, own_packs, self.config)
+            self.segmenters[name] = Segmenter(model, own_organs, own_packs, each_config)
 
     @cached_property
     def organs(self) -> list[Organ]:
         """All organs that are segmented, by id."""
         names = {organ.name for segmenter in self.segmenters.values() for organ in segmenter.organs}
         return sorted((self._known[name] for name in names), key=lambda organ: organ.id)
+
+    @cached_property
+    def remove_islands(self) -> IslandRemover:
+        packs = [
+            ([self._known[organ.name] for organ in organs], pieces)
+            for each in self.segmenters.values()
+            for organs, pieces in each.measured_pieces
+        ]
+        return IslandRemover.of(packs, self.organs, self.config)
 
     @cached_property
     def nesting(self) -> Nesting:
@@ -124,9 +136,15 @@ class MultiSegmenter:
         grids = (grid or scan.grid, *extra_grids)
         names = {organ.id: organ.name for organ in self.organs}
         labels, *labels_on = (LabelMap(on_grid(scan, merged.labels, each), each, names) for each in grids)
+        cleaned = self.remove_islands(labels, *labels_on)
         kept = Volume(on_grid(scan, merged.scores, grids[0]), grids[0]) if scores or explain else None
-        explanation = self._explain(merged.builder, scan, labels) if merged.builder else None
-        return Segmentation(labels, kept, explanation, tuple(labels_on))
+        cleaned.apply_to(kept, labels)
+        explanation = None
+        if merged.builder:
+            nearest = partial(on_grid, scan, grid=labels.grid)
+            rule, changed = self.config.merge, cleaned.changed
+            explanation = merged.builder.explain(nearest, rule, scan, labels, kept, changed)
+        return Segmentation(labels, kept, explanation, tuple(labels_on), cleaned.islands)
 
     def _merge(self, scan: Volume, labelled: Sequence[LabelledScan], explain: bool) -> _Merged:
         merged = _Merged(scan, list(self.segmenters) if explain else None)
@@ -136,11 +154,6 @@ class MultiSegmenter:
             part = slice(first, min(first + SLICES_AT_ONCE, scan.grid.shape[0]))
             merged.add(part, *merge_slices(labelled, part, rule, self.nesting))
         return merged
-
-    def _explain(self, found: ExplanationBuilder, scan: Volume, labels: LabelMap) -> Explanation:
-        scanned = scan.scanned if labels.grid.same_place(scan.grid) else None
-        nearest = partial(on_grid, scan, grid=labels.grid)
-        return found.build(labels, nearest, self.config.merge, scanned)
 
 
 class _Merged:
