@@ -118,8 +118,13 @@ class StockNnunet:
         return model
 
     def predict(self, model: Path, scans: Path, out: Path, *, mirror: bool = False) -> Measured:
-        """Label maps of all scans of a folder, by one process and those it starts."""
+        """Label maps of all scans of a folder, by one process and those it starts.
+
+        Of a training that has not ended, the best checkpoint counts, as for `conseg import`.
+        """
         options = ["-f", 0, "-device", "cpu", "-npp", 1, "-nps", 1, *([] if mirror else ["--disable_tta"])]
+        if not (model / "fold_0" / "checkpoint_final.pth").exists():
+            options += ["-chk", "checkpoint_best.pth"]
         command = self.program("nnUNetv2_predict_from_modelfolder")
         return run_measured([command, "-i", scans, "-o", out, "-m", model, *options], self.environment)
 
