@@ -118,3 +118,13 @@ def test_a_finished_batch_of_one_is_skipped_and_shards_share_it(scan_path, share
     manifest = json.loads((tmp_path / "out" / "manifest" / "a.json").read_text())
     assert list(manifest["request"]["packs"]) == ["chest"]
     assert run(tmp_path / "in", "--packs", "totalseg") != first
+
+
+def test_a_scan_after_the_models_is_the_scan(shared_model_folder, base_model_folder, scan_path, tmp_path):
+    """As it was before there could be several models."""
+    models = [str(shared_model_folder), str(base_model_folder)]
+    for count in (1, 2):
+        out = tmp_path / str(count)
+        assert main(["segment", "-m", *models[:count], str(scan_path), "-o", str(out), "-q"]) == 0
+        assert len([*out.glob("*.nii.gz")]) == 1
+    assert main(["segment", "-m", *models, "-o", str(tmp_path / "none")]) == 2

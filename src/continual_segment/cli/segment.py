@@ -228,6 +228,7 @@ def run(args: argparse.Namespace) -> int:
     from continual_segment.clinic.segment import segment
     from continual_segment.errors import ConfigError
 
+    take_scan_after_models(args)
     if (args.source is None) == (args.input is None):
         raise ConfigError("Name one scan or folder, either as first argument or after -i.")
     config, outputs = segment_config(args), output_config(args)
@@ -242,6 +243,16 @@ def run(args: argparse.Namespace) -> int:
     if args.out.exists():  # not where a shard of a batch is empty
         show(args, f"Results are in {args.out}.")
     return 0
+
+
+def take_scan_after_models(args: argparse.Namespace) -> None:
+    """`-m MODEL SCAN`: what follows the models and is none is the scan."""
+    from continual_segment.model.model import DESCRIPTION
+
+    if args.source is None and args.input is None and len(args.model) > 1:
+        *models, last = args.model
+        if not (last / DESCRIPTION).is_file():
+            args.model, args.source = models, last
 
 
 def segment_config(args: argparse.Namespace) -> SegmentConfig:
