@@ -225,8 +225,9 @@ def test_body_parts_restrict_packs_along_the_patient_whatever_the_axes_of_the_ne
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(-20, 20, width=16), min_size=1, max_size=6))
 def test_the_last_region_above_one_half_wins(values):
-    found = region_probabilities(torch.tensor(values)[:, None])[:, 0]
-    above = [number for number, value in enumerate(values, start=1) if value > 0]
+    logits = torch.tensor(values)
+    found = region_probabilities(logits[:, None])[:, 0]
+    above = [number for number, value in enumerate(logits.sigmoid().tolist(), start=1) if value > 0.5]
     winner = found[1:].argmax().item() + 1 if found[1:].max() > found[0] else 0
     assert winner == (above[-1] if above else 0)
     assert found.sum() == pytest.approx(1)

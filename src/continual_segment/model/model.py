@@ -38,7 +38,7 @@ from continual_segment.model.fingerprint import fingerprint_data, fingerprint_te
 from continual_segment.model.pack import FORMATS, SUFFIX, OrganPack, format_of, network_from_json
 from continual_segment.names import check_file_name, printable
 from continual_segment.networks import GeneralEncoder, NetworkConfig
-from continual_segment.organs import Organ, in_table, with_distinct_ids
+from continual_segment.organs import Organ, check_table, in_table, with_distinct_ids
 
 DESCRIPTION = "model.json"
 ENCODER = "encoder.safetensors"
@@ -245,7 +245,8 @@ class Model:
         self.check_organs(pack.name, pack.organs)
 
     def check_organs(self, pack: str, organs: Sequence[Organ]) -> None:
-        """Raise where an organ of a new pack has another id than in the packs here."""
+        """Raise where an organ of a new pack has another id than in the packs here or in the organ table."""
+        check_table(organs, ModelError)
         for organ in organs:
             if (known := self._stored_organs.get(organ.name, organ)).id != organ.id:
                 raise ModelError(

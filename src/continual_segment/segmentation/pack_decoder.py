@@ -145,7 +145,7 @@ def region_probabilities(logits: Tensor) -> Tensor:
     """
     probabilities = logits.sigmoid()
     numbers = torch.arange(1, len(logits) + 1, device=logits.device)[:, None]
-    last = ((logits > 0) * numbers).amax(dim=0)
+    last = ((probabilities > 0.5) * numbers).amax(dim=0)
     shown = torch.where(last > 0, last - 1, probabilities.argmax(dim=0))[None]
     probability = probabilities.gather(0, shown)
     return torch.cat([1 - probability, torch.zeros_like(probabilities).scatter_(0, shown, probability)])
