@@ -20,6 +20,7 @@ from measured_process import CONSEG, Measured, run_measured
 from continual_segment.lab.phantom.write import write_phantom
 from continual_segment.model.nnunet import NnunetArchitecture
 from continual_segment.model.nnunet.weights import expected_shapes
+from continual_segment.organs import known_organs
 
 FEATURES = (32, 64, 128, 256, 320, 320)
 NAME = "nnUNetTrainer_4000epochs_NoMirroring__nnUNetPlans__3d_fullres"
@@ -30,9 +31,10 @@ def write_model(folder: Path, patch: list[int], organs: int) -> Path:
     """A model folder as nnU-Net writes it."""
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "fold_0").mkdir(parents=True)
+    named = list(known_organs())[:organs]
     dataset = {
         "channel_names": {"0": "CT"},
-        "labels": {"background": 0} | {f"organ {number}": number for number in range(1, organs + 1)},
+        "labels": {"background": 0} | {organ.name: number for number, organ in enumerate(named, start=1)},
         "file_ending": ".nii.gz",
     }
     arguments = arch_arguments()
@@ -43,7 +45,7 @@ def write_model(folder: Path, patch: list[int], organs: int) -> Path:
         "plain", FEATURES, sizes["kernel_sizes"], sizes["strides"], (2,) * 6, (2,) * 5, conv_bias=True
     )
     generator = torch.Generator().manual_seed(0)
-    shapes = expected_shapes(architecture, organs + 1)
+    shapes = expected_shapes(architecture, len(named) + 1)
     weights = {name: torch.randn(shape, generator=generator) * 0.03 for name, shape in shapes.items()}
     checkpoint: dict[str, Any] = {
         "network_weights": weights,
