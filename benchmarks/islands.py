@@ -16,15 +16,14 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from merging import Dataset
 
-from continual_segment.data.prepared import PreparedDataset
-from continual_segment.data.raw import RawDataset
 from continual_segment.evaluation.evaluate import score_case
 from continual_segment.files import write_json, write_text
 from continual_segment.learning.measure_pieces import measure_pieces
@@ -40,21 +39,6 @@ BROKEN = (math.inf, 0.5, 0.3, 0.2, 0.1)
 MOST_LOST = 0.002
 """Dice that an organ may lose on validation."""
 MEASURES = ("dice", "hd95_penalised_mm", "asd_penalised_mm")
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """What one pack was learned from."""
-
-    name: str
-    prepared: PreparedDataset
-    raw: RawDataset
-
-    @classmethod
-    def of(cls, text: str) -> Dataset:
-        name, prepared, raw = text.split("=")
-        opened = RawDataset.open(Path(raw), check=False, progress=False)
-        return cls(name, PreparedDataset.open(Path(prepared)), opened)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""glibc keeps freed memory where it is told to."""
+"""glibc keeps freed memory as its settings require."""
 
 import ctypes
 import os
@@ -77,10 +77,10 @@ def test_a_program_starts_again_once_with_its_arguments_and_in_its_own_process(p
 
 
 def test_whoever_starts_the_program_has_the_last_word(monkeypatch):
-    told = "glibc.malloc.tcache_count=3:glibc.malloc.hugetlb=0"
-    assert malloc.with_malloc_settings(told) == told
+    given = "glibc.malloc.tcache_count=3:glibc.malloc.hugetlb=0"
+    assert malloc.with_malloc_settings(given) == given
     assert malloc.with_malloc_settings("glibc.malloc.hugetlb=0").endswith("=0:glibc.malloc.tcache_count=0")
-    monkeypatch.setenv("GLIBC_TUNABLES", told)
+    monkeypatch.setenv("GLIBC_TUNABLES", given)
     monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("started again"))
     malloc.start_again_with_malloc_settings()
 

@@ -99,9 +99,9 @@ def test_a_case_that_cannot_be_scored_is_told_and_ends_with_code_one(folders, tm
     write_labels(tmp_path / "predictions" / "b.nii.gz", labels(spacing_mm=3.0))
     write_labels(tmp_path / "truth" / "c.nii.gz", labels())
     assert conseg(*folders) == 1
-    told = capsys.readouterr().err
-    assert "not scored: b: " in told
-    assert "1 case without a prediction: c" in told
+    printed = capsys.readouterr().err
+    assert "not scored: b: " in printed
+    assert "1 case without a prediction: c" in printed
 
 
 def test_forgetting_is_told_against_the_best_earlier_step(folders, tmp_path, capsys):

@@ -19,7 +19,7 @@ from continual_segment.organs import Organ
 FIELD = "pieces"
 """Of the card."""
 MOST_PIECES = 20
-"""That are told apart; an organ in more pieces counts as one in so many."""
+"""That are counted; an organ in more pieces counts as one in this many."""
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +20,18 @@ from continual_segment.segmentation.predictions import PackPrediction, PackProfi
 from continual_segment.segmentation.window_accumulator import WindowAccumulator
 
 
+@dataclass(frozen=True)
+class DecoderOutput:
+    """What the outputs of a decoder mean, and how they are computed."""
+
+    regions: bool = False
+    """Channels are organs that may overlap, without background."""
+    mirror_axes: tuple[int, ...] = ()
+    """Axes along which windows are mirrored as well."""
+    as_nnunet: bool = False
+    """Logits are rounded as stock nnU-Net does, also where that needs up to twice the memory."""
+
+
 class PackDecoder:
     """Decodes windows, accumulates its outputs over a slab and turns their mean into a PackPrediction."""
 
@@ -30,26 +42,19 @@ class PackDecoder:
         device: torch.device,
         profile: PackProfile | None = None,
         backend: BackendName = "eager",
-        *,
-        regions: bool = False,
-        mirror_axes: Sequence[int] = (),
-        as_nnunet: bool = False,
+        output: DecoderOutput | None = None,
     ) -> None:
-        """`regions`: channels are organs that may overlap, without background.
-
-        `mirror_axes` are the axes along which windows are mirrored as well. `as_nnunet`: logits are rounded
-        as stock nnU-Net does, also where that needs up to twice the memory.
-        """
+        output = output or DecoderOutput()
         self.decoder = decoder.to(device)
         self.organ_ids = torch.tensor([0, *organ_ids], dtype=torch.int32, device=device)
         self.profile = profile or PackProfile()
-        self.regions, self.as_nnunet = regions, as_nnunet
-        self.mirrorings = subsets(mirror_axes)
+        self.regions, self.as_nnunet = output.regions, output.as_nnunet
+        self.mirrorings = subsets(output.mirror_axes)
         """The axes to mirror in each pass of a window."""
         self._sum: Tensor | None = None
         """Of the passes of a batch of windows, while some are missing."""
         features, outputs = decoder.head.in_channels, decoder.head.out_channels
-        self.accumulates_features = outputs > features * (2 if as_nnunet else 1)
+        self.accumulates_features = outputs > features * (2 if output.as_nnunet else 1)
         """Whether features are accumulated, or logits: those are fewer, or have to be nnU-Net's."""
         self.channels = features if self.accumulates_features else outputs
         self.decode = start_decoder(self.decoder, self.accumulates_features, backend)
@@ -68,9 +73,8 @@ class PackDecoder:
         profile = PackProfile(
             pack.name, pack.fingerprint, pack.coverage, bool(pack.anomalies), pack.distribution
         )
-        axes = pack.mirror_axes if mirror else ()
-        more: dict[str, Any] = {"regions": pack.regions, "mirror_axes": axes, "as_nnunet": as_nnunet}
-        return cls(pack.decoder(), [organ.id for organ in organs], device, profile, backend, **more)
+        output = DecoderOutput(pack.regions, pack.mirror_axes if mirror else (), as_nnunet)
+        return cls(pack.decoder(), [organ.id for organ in organs], device, profile, backend, output)
 
     @classmethod
     def of_head(cls, head: AnomalyHead, device: torch.device) -> PackDecoder:
