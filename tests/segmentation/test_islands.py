@@ -44,7 +44,7 @@ def copy_of(labels):
 def test_islands_are_removed_from_the_labels_that_the_rule_decides(model, scan, segmenter, found):
     kept = Segmenter(model, config=KEEP)(scan)
     expected = copy_of(kept.labels)
-    removed = segmenter.remove_islands(expected)
+    removed = segmenter.merge_rule().remove_islands(expected)
     assert removed.islands
     np.testing.assert_array_equal(found.labels.voxels, expected.voxels)
     assert found.removed == removed.islands
@@ -90,7 +90,7 @@ def test_labels_on_other_grids_have_no_islands_either(segmenter, scan):
     (sheared,) = found.labels_on
     assert sheared.voxels.any()
     assert found.removed
-    assert segmenter.remove_islands(copy_of(sheared)).islands == ()
+    assert segmenter.merge_rule().remove_islands(copy_of(sheared)).islands == ()
 
 
 def test_several_models_are_cleaned_up_once_after_merging(model, base_model_folder, scan):

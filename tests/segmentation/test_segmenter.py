@@ -248,10 +248,10 @@ def test_an_overlap_that_cannot_be_is_refused():
         SegmentConfig(overlap=1)
 
 
-def test_one_pass_of_the_networks_serves_several_rules(model, scan):
-    """Rules are compared before clean-up."""
-    config = SegmentConfig(progress=False, keep_islands=True)
-    segmenter = Segmenter(model, config=QUIET)
+@pytest.mark.parametrize("keep_islands", [False, True])
+def test_one_pass_of_the_networks_serves_several_rules(model, scan, keep_islands):
+    config = SegmentConfig(progress=False, keep_islands=keep_islands)
+    segmenter = Segmenter(model, config=config)
     rules = {name: segmenter.single_pack_rule(name) for name in model.pack_names}
     found = segmenter.compare_rules(scan, rules | {"merged": segmenter.merge_rule()}, scores=True)
     assert_same(found.pop("merged"), Segmenter(model, config=config)(scan, scores=True))

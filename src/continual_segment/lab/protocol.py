@@ -29,7 +29,7 @@ from continual_segment.learning import learn_dataset
 from continual_segment.learning.step import run_folder
 from continual_segment.model import Model, verify
 from continual_segment.segmentation import Segmenter
-from continual_segment.segmentation.merge import MergeRule
+from continual_segment.segmentation.segmenter import LabelRule
 from continual_segment.training.history import read_history
 
 log = logging.getLogger(__name__)
@@ -134,9 +134,9 @@ def score(
 
 
 def score_rules(
-    segmenter: Segmenter, rules: Mapping[Path, MergeRule], test: HeldOut, first_step: str
+    segmenter: Segmenter, rules: Mapping[Path, LabelRule], test: HeldOut, first_step: str
 ) -> None:
-    """Segment the held-out scans once, and write the scores by each merge rule to its folder.
+    """Segment the held-out scans once, and write the scores by each rule to its folder.
 
     `first_step` is the fingerprint of the encoder after the first step, which an evaluation records.
     """

@@ -6,8 +6,8 @@ features, and a merge rule decides voxels where packs disagree. docs/segmentatio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,6 +57,14 @@ class Segmentation:
     """What clean-up removed from the labels."""
 
 
+@dataclass(frozen=True)
+class LabelRule:
+    """How predictions of the packs become labels."""
+
+    merge: MergeRule
+    remove_islands: IslandRemover
+
+
 class Segmenter:
     """A model in memory, ready for any number of scans."""
 
@@ -87,7 +95,6 @@ class Segmenter:
         self.pieces_of_pack = {pack.name: pack.pieces for pack in chosen}
         """What each pack knows of the pieces of its organs."""
         self.nesting = self._nesting_of(*self.organs_of_pack)
-        self.remove_islands = IslandRemover.of(self.measured_pieces, self.organs, self.config)
 
     def __call__(
         self,
@@ -114,12 +121,13 @@ class Segmenter:
             (grid or scan.grid, *extra_grids),
         )
         first, *others = prepared.samplings(grids)
-        upsamplers = [self._upsampler(self.merge_rule(), first, scores or explain)]
-        upsamplers += [self._upsampler(self.merge_rule(), sampling) for sampling in others]
+        rule = self.merge_rule()
+        upsamplers = [self._upsampler(rule, first, scores or explain)]
+        upsamplers += [self._upsampler(rule, sampling) for sampling in others]
         builder = self._builder(prepared) if explain else None
         self._run(prepared, context, [upsamplers], builder, title)
         labels, *labels_on = self._label_maps(prepared, upsamplers, grids)
-        cleaned = self.remove_islands(labels, *labels_on)
+        cleaned = rule.remove_islands(labels, *labels_on)
         kept = scores_of(upsamplers[0], prepared, grids[0])
         cleaned.apply_to(kept, labels)
         explanation = None
@@ -131,41 +139,47 @@ class Segmenter:
     def compare_rules(
         self,
         scan: Volume,
-        rules: Mapping[str, MergeRule],
+        rules: Mapping[str, LabelRule],
         *,
         scores: bool = False,
         context: ScanContext | None = None,
         title: str = "segmenting",
     ) -> dict[str, Segmentation]:
-        """The segmentation by each merge rule, from one run of the networks; islands are left in.
+        """The segmentation by each rule, from one run of the networks.
 
-        Rules are compared by what they decide, so clean-up does not follow: scores of benchmarks are those of
-        the rules alone. `merge_rule` and `single_pack_rule` make the rules:
-        `{name: merge_rule(name) for name in RULES}`.
+        `merge_rule` and `single_pack_rule` make the rules: `{name: merge_rule(name) for name in RULES}`.
         """
         prepared, grid = prepare_for_windows(scan, self.prepare, self.window), scan.grid
         (sampling,) = prepared.samplings([grid])
-        upsamplers = [self._upsampler(rule, sampling, scores) for rule in rules.values()]
-        self._run(prepared, context, [[each] for each in upsamplers], None, title)
-        return {
-            name: Segmentation(
-                self._label_maps(prepared, [found], [grid])[0], scores_of(found, prepared, grid)
-            )
-            for name, found in zip(rules, upsamplers, strict=True)
-        }
+        upsamplers = {name: self._upsampler(rule, sampling, scores) for name, rule in rules.items()}
+        self._run(prepared, context, [[each] for each in upsamplers.values()], None, title)
+        found = {}
+        for name, upsampler in upsamplers.items():
+            (labels,) = self._label_maps(prepared, [upsampler], [grid])
+            cleaned, kept = rules[name].remove_islands(labels), scores_of(upsampler, prepared, grid)
+            cleaned.apply_to(kept, labels)
+            found[name] = Segmentation(labels, kept, removed=cleaned.islands)
+        return found
 
-    def merge_rule(self, name: RuleName | None = None) -> MergeRule:
-        """A merge rule, by default the config's; nested organs as in the config."""
-        nesting = self.nesting if self.config.nested else None
-        return partial(merge_predictions, RULES[name or self.config.merge], nesting=nesting)
+    def merge_rule(self, name: RuleName | None = None) -> LabelRule:
+        """All packs by a merge rule, by default the config's; nested organs and islands as in the config."""
+        return self._label_rule(self.organs_of_pack, name)
 
-    def single_pack_rule(self, pack: str) -> MergeRule:
-        """The config's merge rule as it labels a scan in a model with this pack alone.
+    def single_pack_rule(self, pack: str) -> LabelRule:
+        """The config's merge rule and clean-up as they label a scan in a model with this pack alone.
 
-        Body-part coverage and nested organs count as in a model without the other packs.
+        Body-part coverage, nested organs and pieces count as in a model without the other packs.
         """
-        nesting = self._nesting_of(pack) if self.config.nested else None
-        return only(pack, partial(merge_predictions, RULES[self.config.merge], nesting=nesting))
+        rule = self._label_rule([pack])
+        return replace(rule, merge=only(pack, rule.merge))
+
+    def _label_rule(self, packs: Collection[str], name: RuleName | None = None) -> LabelRule:
+        nesting = self._nesting_of(*packs) if self.config.nested else None
+        merge = partial(merge_predictions, RULES[name or self.config.merge], nesting=nesting)
+        pieces = [(self.organs_of_pack[pack], self.pieces_of_pack[pack]) for pack in packs]
+        known = {organ for organs, _ in pieces for organ in organs}
+        organs = [organ for organ in self.organs if organ in known]
+        return LabelRule(merge, IslandRemover.of(pieces, organs, self.config))
 
     def _run(
         self,
@@ -206,8 +220,8 @@ class Segmenter:
             decision, where = merged[0]
             builder.add(slab.box, self._label_of[decision.organ.cpu().numpy()], decision, where)
 
-    def _upsampler(self, rule: MergeRule, sampling: Sampling, scores: bool = False) -> LabelUpsampler:
-        return LabelUpsampler(rule, sampling, self._label_of, scores)
+    def _upsampler(self, rule: LabelRule, sampling: Sampling, scores: bool = False) -> LabelUpsampler:
+        return LabelUpsampler(rule.merge, sampling, self._label_of, scores)
 
     def _label_maps(
         self, scan: PreparedScan, found: Sequence[LabelUpsampler], grids: Sequence[Grid]

@@ -17,6 +17,7 @@ from continual_segment.lab.baselines import METHODS, ContinualMethod, View
 from continual_segment.lab.baselines.budgets import equal_budget
 from continual_segment.lab.baselines.method import Extra
 from continual_segment.lab.protocol import ProtocolDataset
+from continual_segment.segmentation import SegmentConfig
 from continual_segment.training import TrainConfig
 
 Budgets = Literal["equal", "paper"]
@@ -55,6 +56,11 @@ class Plan:
         if self.budgets not in get_args(Budgets):
             raise ConfigError(f"budgets are {' or '.join(get_args(Budgets))}, not {self.budgets!r}.")
         check_methods(self.methods)
+
+    @property
+    def segment(self) -> SegmentConfig:
+        """Without clean-up: methods are compared by what their networks find."""
+        return replace(self.config.segment, keep_islands=True)
 
     def method(self, name: str) -> ContinualMethod:
         return self._made[name]

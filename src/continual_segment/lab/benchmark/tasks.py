@@ -87,7 +87,7 @@ class BenchmarkTasks:
 
         def score() -> None:
             opened = Model.open(network)
-            segmenter = Segmenter(opened, config=config.segment)
+            segmenter = Segmenter(opened, config=self.plan.segment)
             score_rules(segmenter, {scores: segmenter.merge_rule()}, self.tests[name], first_step_of(opened))
 
         title = f"score the first step: {name}"
@@ -167,7 +167,7 @@ class BenchmarkTasks:
         own = {folder: row.view.packs == "own" for folder, row in scores.items()}
         merged = [name for name in learned if name in opened.pack_names]
         packs = [dataset] if all(own.values()) else merged
-        segmenter = Segmenter(opened, packs=packs, config=self.plan.config.segment)
+        segmenter = Segmenter(opened, packs=packs, config=self.plan.segment)
         rules = {
             folder: segmenter.single_pack_rule(dataset) if own[folder] else segmenter.merge_rule()
             for folder in scores
@@ -198,13 +198,13 @@ class BenchmarkTasks:
     def score_merge_rules(self, model: Path, dataset: str, folders: Mapping[RuleName, Path]) -> None:
         """Every merge rule on the same predictions of all packs."""
         opened = Model.open(model)
-        segmenter = Segmenter(opened, config=self.plan.config.segment)
+        segmenter = Segmenter(opened, config=self.plan.segment)
         rules = {folders[rule]: segmenter.merge_rule(rule) for rule in RULES}
         score_rules(segmenter, rules, self.tests[dataset], first_step_of(opened))
 
     def measure_run_time(self, order: str, method: str, path: Path) -> None:
         """Write the seconds of all packs and of the first step's network alone, in turn, on one scan."""
-        first, config = self.plan.orders[order][0], self.plan.config.segment
+        first, config = self.plan.orders[order][0], self.plan.segment
         models = {
             method: self._last_model(order, method),
             FIRST_NETWORK: self.paths.first(first) / "network",
