@@ -99,7 +99,7 @@ def table(name: str, whole: PlanScore, rows: list[Row]) -> str:
     ranked = [row for row in rows if row[0] == "fitted, teacher"]
     rank = spearmanr([row[2] for row in ranked], [row[3] for row in ranked]).statistic
     lines = [
-        f"{name}: trained decoder {whole.dice:.4f} on the validation windows. Rank correlation of Dice before",
+        f"{name}: trained decoder {whole.dice:.4f} on validation windows. Rank correlation of Dice before",
         f"and after training, of {len(ranked)} fitted plans with a teacher: {rank:.2f}.",
         "",
         "| plan, deepest first | start | parameters | multiply-adds | Dice before | after | regained |",

@@ -40,8 +40,8 @@ class Budget:
         if any(share < needed for share, needed in zip(left, least, strict=True)):
             raise ConfigError(
                 f"The model's packs leave {left[0]:.3f} of the parameters and {left[1]:.3f} of the multiply-"
-                f"adds of one decoder; the smallest pack needs {least[0]:.3f} and {least[1]:.3f}. Give a larger "
-                "--budget, or make other packs smaller first."
+                f"adds of one decoder; the smallest pack needs {least[0]:.3f} and {least[1]:.3f}. Give a "
+                "larger --budget, or make other packs smaller first."
             )
         return Budget(*left)
 
