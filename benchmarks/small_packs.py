@@ -1,10 +1,10 @@
-"""What searching and pruning cost in Dice on held-out scans, and what they save.
+"""What making packs small costs in Dice on held-out scans, and what it saves.
 
     python benchmarks/small_packs.py MODEL NAME=PREPARED=RAW ... [--scans N]
 
-MODEL was learned with `conseg learn --stages train,search,prune`; beside it MODEL.runs/NAME holds the pack as
-it was after each earlier stage. Each dataset's test split is segmented by the pack after every stage. Sizes
-are told as shares of nnU-Net's decoder for the same organs; the last line sums them over all packs.
+MODEL was learned with `conseg learn --stages train,shrink` or `train,search,prune`; beside it MODEL.runs/NAME
+holds the pack as it was after each earlier stage. Each dataset's test split is segmented by the pack after every stage. Sizes
+are shares of nnU-Net's decoder for the same organs; the last line sums them over all packs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from continual_segment.malloc import keep_freed_memory
 from continual_segment.model import Model, OrganPack
 from continual_segment.networks import DecoderPlan, multiply_adds, paper_count
 
-STAGES = ("train", "search", "prune")
+STAGES = ("train", "shrink", "search", "prune")
 
 
 def main() -> None:
@@ -62,7 +62,9 @@ def stages_of(model: Path, name: str) -> dict[str, OrganPack]:
     run = run_folder(model, name)
     earlier = {stage: run / f"{stage}.pack" for stage in STAGES if (run / f"{stage}.pack").exists()}
     packs = {stage: OrganPack.read(path) for stage, path in earlier.items()}
-    return packs | {STAGES[len(packs)]: Model.open(model).pack(name)}
+    installed = Model.open(model).pack(name)
+    last = next((stage for stage in reversed(STAGES) if stage in installed.card), "train")
+    return packs | {last: installed}
 
 
 def sizes(pack: OrganPack, window: tuple[int, int, int]) -> tuple[float, float]:

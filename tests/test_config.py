@@ -176,7 +176,7 @@ def test_settings_of_all_training_are_changed_at_once(load):
             "[prepare.intensity]\nkind = 'sharp'\n[network]",
             "`$.intensity.kind`, which is one of window, ct-p",
         ),
-        ("", "[learn]\nstages = ['train', 'grow']\n", "which is one of train, search, prune"),
+        ("", "[learn]\nstages = ['train', 'grow']\n", "which is one of train, shrink, search, prune"),
         ("[network]", "[prepare.intensity]\nmean = 3\n[network]", "mean is a setting of ct-percentiles"),
         ("features = [4, 6]", "features = [4, 6]\ninput_channels = 2", "A CT has one input channel, not 2"),
         ("features = [4, 6]", "features = [4, 6, 8]", "[network]: features, kernels and strides need"),

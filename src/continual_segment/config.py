@@ -22,6 +22,7 @@ from continual_segment.data.prepare_config import PrepareConfig
 from continual_segment.errors import ConfigError
 from continual_segment.files.records import as_record, read_toml
 from continual_segment.learning import LearnConfig
+from continual_segment.learning.budget import Budget
 from continual_segment.names import did_you_mean
 from continual_segment.networks import NetworkConfig
 from continual_segment.segmentation import SegmentConfig
@@ -51,10 +52,20 @@ class ExperimentConfig(LearnConfig):
             raise ConfigError(str(error)) from error
         return replace(self, first=first, later=later)
 
-    def with_stages(self, stages: Sequence[str] = (), **pruning: Any) -> ExperimentConfig:
-        """The same experiment with other stages, where some are given, and other settings of pruning."""
+    def with_stages(
+        self, stages: Sequence[str] = (), budget: tuple[float, float] | None = None, **pruning: Any
+    ) -> ExperimentConfig:
+        """The same experiment with other stages, where some are given, and other settings of small decoders.
+
+        `pruning` has fields of PruneConfig; tau and select_by also count for shrinking.
+        """
+        shrinking: dict[str, Any] = {name: pruning[name] for name in ("tau", "select_by") if name in pruning}
+        if budget:
+            shrinking["budget"] = Budget(*budget)
         try:
             stage = replace(self.stage, stages=tuple(stages)) if stages else self.stage  # type: ignore[arg-type]
+            if "shrink" in stage.stages:
+                return replace(self, stage=stage, shrink=replace(self.shrink, **shrinking))
             return replace(self, stage=stage, prune=replace(self.prune, **pruning))
         except ValueError as error:
             raise ConfigError(str(error)) from error

@@ -9,7 +9,15 @@ from continual_segment.learning.selection import PathScore, pareto_front, select
 
 
 def path(mask, dice, parameters, cost, seconds=None):
-    return PathScore(mask, ("2d",), dice, parameters, parameters, cost, seconds)
+    return PathScore(
+        mask=mask,
+        plan=("2d",),
+        dice=dice,
+        paper_parameters=parameters,
+        true_parameters=parameters,
+        multiply_adds=cost,
+        seconds=seconds,
+    )
 
 
 REFERENCE = path((False, False), 0.90, 100, 100, 1.0)
@@ -32,25 +40,28 @@ SCORES = [REFERENCE, SHALLOW, DEEP, BOTH]
     ],
 )
 def test_the_smallest_path_within_tau_is_chosen(tau, by, chosen):
-    assert select(SCORES, tau, by) is chosen
+    assert select(SCORES, REFERENCE, tau, by) is chosen
 
 
 def test_with_tau_0_no_dice_is_lost():
     better = replace(BOTH, dice=0.91)
-    assert select([REFERENCE, DEEP, better], 0, "params") is better
+    assert select([REFERENCE, DEEP, better], REFERENCE, 0, "params") is better
 
 
 def test_between_equals_the_one_with_more_dice_is_chosen():
     equal = replace(BOTH, dice=0.87)
-    assert select([*SCORES, equal], 5, "params") is equal
+    assert select([*SCORES, equal], REFERENCE, 5, "params") is equal
 
 
 def test_without_any_dice_the_decoder_stays_as_it_is():
-    nothing = float("nan")
-    assert select([replace(REFERENCE, dice=nothing), replace(BOTH, dice=nothing)], 5, "cost").mask == (
-        False,
-        False,
-    )
+    whole, small = (replace(score, dice=float("nan")) for score in (REFERENCE, BOTH))
+    assert select([whole, small], whole, 5, "cost") is whole
+
+
+def test_a_reference_outside_the_paths_stays_where_all_lose_too_much():
+    trained = replace(REFERENCE, dice=0.95)
+    assert select(SCORES, trained, 3, "params") is trained
+    assert select(SCORES, trained, 6, "params") is SHALLOW
 
 
 def test_the_front_holds_paths_that_none_of_their_size_beats():

@@ -29,11 +29,12 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         description="Learn the organs of one prepared dataset. Where MODEL does not exist yet, encoder and "
         "first decoder are trained and the model is made; otherwise the encoder stays frozen and a new "
         "pack is added. No earlier data is needed, and nothing learned earlier changes. Stop it with Ctrl-C "
-        "and run the same command again to resume. With the stages search and prune the "
-        "decoder is then made small: one kernel per block is searched, and blocks become 1x1x1 projections "
-        "as long as the validation Dice falls by at most tau points.",
+        "and run the same command again to resume. With the stage shrink the decoder is then made small: "
+        "blocks take smaller kernels as long as the validation Dice falls by at most tau points. Search and "
+        "prune do the same in the paper's way, which takes longer: one kernel per block is searched, and "
+        "blocks become 1x1x1 projections.",
         epilog="Example: conseg learn kidneys_prepared -m mymodel --preset demo; with a small decoder: "
-        "conseg learn kidneys_prepared -m mymodel --preset demo --stages train,search,prune --minimise cost",
+        "conseg learn kidneys_prepared -m mymodel --preset demo --stages train,shrink --tau 1",
     )
     parser.add_argument("dataset", type=Path, metavar="PREPARED", help="what `conseg prepare` wrote")
     add_model(parser)
@@ -72,18 +73,32 @@ def add_small_decoder(parser: argparse.ArgumentParser) -> None:
     add_stages(group)
     group.add_argument(
         "--minimise", choices=("params", "cost", "time"), dest="select_by",
-        help="quantity to minimise when pruning: parameters (the paper's rule), multiply-adds, or time on "
+        help="quantity to minimise: parameters (the paper's rule), multiply-adds, or, when pruning, time on "
         "this device",
     )  # fmt: skip
     add_old_spelling(group, "--select", "--minimise", dest="select_by", choices=("params", "cost", "time"))
     group.add_argument(
         "--tau", type=float, metavar="POINTS",
-        help="Dice points pruning may cost on validation scans; the pack also notes what 1, 3 and 5 give",
+        help="Dice points that a small decoder may lose on validation scans against the trained one",
+    )  # fmt: skip
+    group.add_argument(
+        "--budget", type=shares, metavar="SHARE[,SHARE]",
+        help="with the stage shrink: all packs of the model together have at most so many times the "
+        "parameters and multiply-adds of one nnU-Net decoder, such as 0.97 or 0.97,0.75; the best decoder "
+        "that what is left allows is taken, whatever it loses",
     )  # fmt: skip
     group.add_argument(
         "--prune", choices=("enumerate", "greedy"), dest="method",
         help="judge every combination of pruned blocks, or go block by block, deepest first",
     )  # fmt: skip
+
+
+def shares(text: str) -> tuple[float, float]:
+    """One share for parameters and multiply-adds, or one each."""
+    numbers = [float(part) for part in text.split(",")]
+    if len(numbers) > 2:
+        raise ValueError(text)
+    return numbers[0], numbers[-1]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -96,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     pruning = {name: getattr(args, name) for name in ("select_by", "tau", "method")}
     pruning = {name: value for name, value in pruning.items() if value is not None}
-    config = load_preset(args.preset).on(**given).with_stages(args.stages, **pruning)
+    config = load_preset(args.preset).on(**given).with_stages(args.stages, args.budget, **pruning)
     check_device(config.first.device)
     check_device(config.later.device)
     dataset = PreparedDataset.open(args.dataset)
@@ -132,16 +147,22 @@ def shortened(names: list[str], at_most: int = 12) -> str:
 
 
 def small(card: dict[str, Any]) -> str:
-    """What search and pruning came to, in a line each; nothing where there was none."""
+    """What came of making the decoder small, in a line each; nothing where it was not."""
     lines = ""
+    if shrink := card.get("shrink"):
+        lines += f"Made small: {in_short(shrink['trained'], shrink['chosen'], shrink['chosen']['dice'])}"
     if search := card.get("search"):
         lines += f"Searched kernels, deepest block first: {', '.join(search['plan'])}.\n"
     if prune := card.get("prune"):
         before, chosen = prune["paths"][0], prune["paths"][prune["chosen"]]
-        lines += (
-            f"Pruned to: {', '.join(chosen['plan'])}; "
-            f"{chosen['true_parameters'] / before['true_parameters']:.2f} of the parameters, "
-            f"{chosen['multiply_adds'] / before['multiply_adds']:.2f} of the multiply-adds; "
-            f"Dice on validation windows {before['dice']:.3f} before, {prune['final_dice']:.3f} now.\n"
-        )
+        lines += f"Pruned to: {in_short(before, chosen, prune['final_dice'])}"
     return lines
+
+
+def in_short(before: dict[str, Any], chosen: dict[str, Any], dice: float) -> str:
+    return (
+        f"{', '.join(chosen['plan'])}; "
+        f"{chosen['true_parameters'] / before['true_parameters']:.2f} of the parameters, "
+        f"{chosen['multiply_adds'] / before['multiply_adds']:.2f} of the multiply-adds; "
+        f"Dice on validation windows {before['dice']:.3f} before, {dice:.3f} now.\n"
+    )

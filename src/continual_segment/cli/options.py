@@ -38,7 +38,7 @@ def add_preset(parser: argparse.ArgumentParser, default: str | None = None) -> N
 def add_stages(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--stages", metavar="LIST", type=lambda text: tuple(text.split(",")), default=(),
-        help="train | train,search | train,prune | train,search,prune (default: the preset's)",
+        help="train | train,shrink | train,search | train,prune | train,search,prune (default: the preset's)",
     )  # fmt: skip
 
 

@@ -51,8 +51,8 @@ class Choice:
 
 
 def is_small(pack: OrganPack) -> bool:
-    """Was it searched or pruned?"""
-    return "search" in pack.card or "prune" in pack.card
+    """Was its decoder made small?"""
+    return not pack.card.keys().isdisjoint(("shrink", "search", "prune"))
 
 
 def paths_of(pack: OrganPack) -> list[PathScore]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal, Self, get_args
+from typing import Literal, Self
 
 from continual_segment.body_parts import BodyPartConfig
 from continual_segment.data.augment import AugmentConfig
@@ -12,12 +12,20 @@ from continual_segment.learning.auxiliary import AuxiliaryConfig
 from continual_segment.learning.distil import DistilConfig
 from continual_segment.learning.prune import PruneConfig
 from continual_segment.learning.search import SearchConfig
+from continual_segment.learning.shrink import ShrinkConfig
 from continual_segment.networks import NetworkConfig
 from continual_segment.training import Loss, LossConfig, TrainConfig
 from continual_segment.training.loss import as_loss_config
 
-Stage = Literal["train", "search", "prune"]
-STAGES: tuple[Stage, ...] = get_args(Stage)
+Stage = Literal["train", "shrink", "search", "prune"]
+STAGES: tuple[tuple[Stage, ...], ...] = (
+    ("train",),
+    ("train", "shrink"),
+    ("train", "search"),
+    ("train", "prune"),
+    ("train", "search", "prune"),
+)
+"""What a step may consist of."""
 
 
 @dataclass(frozen=True)
@@ -25,19 +33,17 @@ class StageConfig:
     """What a step does."""
 
     stages: tuple[Stage, ...] = ("train",)
-    """train, then if wanted search (kernels) and prune (projections where they do): in this order."""
+    """train; then, for a small decoder, shrink (fit smaller blocks to the trained ones) or the paper's way,
+    search (kernels) and prune (projections where they do)."""
     first_step: float = 1.0
-    """In the first step, lengths of search and prune are multiplied by this: its training, of which they are
+    """In the first step, lengths of the other stages are multiplied by this: its training, of which they are
     shares, includes the encoder and may be much longer."""
 
     def __post_init__(self) -> None:
-        if self.stages != tuple(stage for stage in STAGES if stage in self.stages) or self.stages[:1] != (
-            "train",
-        ):
-            raise ValueError(
-                "stages are train, train,search, train,prune or train,search,prune, "
-                f"not {','.join(map(str, self.stages)) or 'none'}."
-            )
+        if self.stages not in STAGES:
+            *others, last = (",".join(stages) for stages in STAGES)
+            found = ",".join(map(str, self.stages)) or "none"
+            raise ValueError(f"stages are {'; '.join(others)} or {last}, not {found}.")
         if self.first_step <= 0:
             raise ValueError(f"first_step is above 0, not {self.first_step}.")
 
@@ -60,6 +66,7 @@ class LearnConfig:
     search: SearchConfig = field(default_factory=SearchConfig)
     distil: DistilConfig = field(default_factory=DistilConfig)
     prune: PruneConfig = field(default_factory=PruneConfig)
+    shrink: ShrinkConfig = field(default_factory=ShrinkConfig)
     body_parts: BodyPartConfig = field(default_factory=BodyPartConfig)
     """The regressor that the first step learns."""
     auxiliary: AuxiliaryConfig = field(default_factory=AuxiliaryConfig)

@@ -10,23 +10,30 @@ Out: a smaller one; every path with its score
 
 from __future__ import annotations
 
-import json
+import copy
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from continual_segment.files.atomic import write_json
 from continual_segment.learning.distil import DistilConfig, distil_block
-from continual_segment.learning.selection import TAUS, PathScore, Selection, pareto_front, select
+from continual_segment.learning.judge import Judge
+from continual_segment.learning.selection import (
+    TAUS,
+    PathScore,
+    Selection,
+    loses_at_most,
+    pareto_front,
+    select,
+)
 from continual_segment.learning.train_decoder import FrozenStep
-from continual_segment.learning.validation import CoveringWindows, dice_of_paths
-from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
-from continual_segment.networks import Decoder, Mask, PrunableDecoder, multiply_adds, paper_count, true_count
+from continual_segment.model.fingerprint import fingerprint_tensors
+from continual_segment.networks import Decoder, Mask, PrunableDecoder
 from continual_segment.training.train import Rows
 
 Method = Literal["enumerate", "greedy"]
@@ -82,47 +89,106 @@ class Pruned:
     seconds: float
 
 
-def prune_decoder(step: FrozenStep, decoder: Decoder, distil: DistilConfig, config: PruneConfig) -> Pruned:
-    """Swap blocks of a decoder for projections as far as tau allows, and fine-tune what is left."""
-    pruning = Pruning(step, PrunableDecoder(decoder), distil, config)
+def prune_decoder(
+    step: FrozenStep,
+    decoder: Decoder,
+    distil: DistilConfig,
+    config: PruneConfig,
+    trained: Decoder | None = None,
+) -> Pruned:
+    """Swap blocks of a decoder for projections as far as tau allows, and fine-tune what is left.
+
+    `trained` is the decoder that tau is counted from, where a search has put another in its place; if every
+    path loses more, it stays.
+    """
+    pruning = Pruning(step, PrunableDecoder(decoder), distil, config, trained)
     scores = pruning.greedy() if config.method == "greedy" else pruning.enumerate()
-    # greedy has chosen while it went: its last path is the answer
-    chosen = scores[-1] if config.method == "greedy" else select(scores, config.tau, config.select_by)
-    small = pruning.decoder(chosen.mask)
-    rows = pruning.fine_tune(small, config.fine_tune_share, config.slow_rate, "fine_tuning")
+    reference = pruning.reference(scores)
+    chosen = choose(scores, reference, config)
+    paths = [*scores, *([reference] if trained else [])]
+    finished = pruning.finish(chosen, reference)
     card = {
         "settings": asdict(config),
         "distil": asdict(distil),
-        "paths": [asdict(score) for score in scores],
-        "chosen": scores.index(chosen),
-        "final_dice": pruning.dice_of(small, "final"),
+        "paths": [asdict(score) for score in paths],
+        "chosen": paths.index(chosen),
+        "final_dice": finished.dice,
     }
     if config.method == "enumerate":
-        card["choices"] = {f"{tau:g}": scores.index(select(scores, tau, config.select_by)) for tau in TAUS}
-    return Pruned(small, rows, card, pruning.seconds)
+        by_tau = {tau: select(scores, reference, tau, config.select_by) for tau in TAUS}
+        card["choices"] = {f"{tau:g}": paths.index(score) for tau, score in by_tau.items()}
+    return Pruned(finished.decoder, finished.rows, card, pruning.seconds)
+
+
+def choose(scores: list[PathScore], reference: PathScore, config: PruneConfig) -> PathScore:
+    """The path to take. Greedy has chosen while it went: its last path that is good enough."""
+    if config.method == "enumerate":
+        return select(scores, reference, config.tau, config.select_by)
+    good = [score for score in scores if loses_at_most(config.tau, score.dice, reference.dice)]
+    return good[-1] if good else reference
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """The chosen decoder, fine-tuned."""
+
+    decoder: Decoder
+    rows: Rows
+    dice: float
 
 
 class Pruning:
     """One decoder on its way to a smaller one: its paths, what judges them, and the time it took."""
 
     def __init__(
-        self, step: FrozenStep, paths: PrunableDecoder, distil: DistilConfig, config: PruneConfig
+        self,
+        step: FrozenStep,
+        paths: PrunableDecoder,
+        distil: DistilConfig,
+        config: PruneConfig,
+        trained: Decoder | None = None,
     ) -> None:
         self.step, self.paths, self.distil, self.config = step, paths, distil, config
+        self.trained = trained
         self.device = step.settings.device
-        self.windows = CoveringWindows(
-            step.source.dataset, step.source.patches.size, config.validation_windows
-        )
+        self.judge = Judge(step, config.validation_windows)
         self.fine_tuned: dict[Mask, Decoder] = {}
-        self.seconds = 0.0
+        self.training_seconds = 0.0
         paths.to(self.device)
         step.encoder.to(self.device)
+
+    def reference(self, scores: Sequence[PathScore]) -> PathScore:
+        """What tau is counted from: the trained decoder, or the first of the scores where that is pruned."""
+        return self.score_of_trained or scores[0]
+
+    @cached_property
+    def score_of_trained(self) -> PathScore | None:
+        if self.trained is None:
+            return None
+        decoder, mask = self.trained.to(self.device), self.paths.no_students
+        seconds = self.measure({mask: decoder})[mask] if self.config.select_by == "time" else None
+        dice = self.judge.dice_of(decoder, "trained")
+        window = self.step.source.patches.size
+        return PathScore.of(decoder.plan, decoder, window, dice, mask=mask, seconds=seconds)
+
+    def finish(self, chosen: PathScore, reference: PathScore) -> Finished:
+        """Fine-tune the chosen path; if that makes it worse than tau allows, it stays as it was chosen."""
+        if chosen is self.score_of_trained:
+            assert self.trained is not None
+            return Finished(self.trained, [], chosen.dice)
+        small, config = self.decoder(chosen.mask), self.config
+        before = copy.deepcopy(small)
+        rows = self.fine_tune(small, config.fine_tune_share, config.slow_rate, "fine_tuning")
+        dice = self.judge.dice_of(small, "final")
+        if chosen is not reference and not loses_at_most(config.tau, dice, reference.dice):
+            return Finished(before, rows, chosen.dice)
+        return Finished(small, rows, dice)
 
     def enumerate(self) -> list[PathScore]:
         """Students for all blocks, then a score for each path."""
         mask = self.paths.no_students
         for number in self.paths.replaceable:
-            self.seconds += distil_block(self.step, self.paths, number, mask, self.distil)
+            self.training_seconds += distil_block(self.step, self.paths, number, mask, self.distil)
             mask = with_student(mask, number)
         return self.recover(self.score(self.paths.masks, "paths"))
 
@@ -132,7 +198,7 @@ class Pruning:
         as_it_stands = replace(self.distil, chain="path")  # the only path there will be
         for number in self.paths.replaceable:
             before = scores[-1]
-            self.seconds += distil_block(self.step, self.paths, number, before.mask, as_it_stands)
+            self.training_seconds += distil_block(self.step, self.paths, number, before.mask, as_it_stands)
             (after,) = self.score([with_student(before.mask, number)], f"paths_{number}")
             if before.dice - after.dice < self.config.tau / 100:
                 scores.append(
@@ -147,13 +213,13 @@ class Pruning:
         large kernel does: what a path loses at first, all its blocks together may well regain.
         """
         by, config = self.config.select_by, self.config
-        limit = select(scores, config.tau, by).size(by)
+        limit = select(scores, self.reference(scores), config.tau, by).size(by)
         smaller = pareto_front([score for score in scores if score.size(by) < limit], by)
         for score in sorted(smaller, key=lambda score: -score.dice)[: config.candidates]:
             decoder, part = self.decoder(score.mask), f"candidate_{as_text(score.mask)}"
             self.fine_tune(decoder, config.candidate_share, config.candidate_rate, part)
             self.fine_tuned[score.mask] = decoder
-            again = replace(score, dice=self.dice_of(decoder, part), fine_tuned=True)
+            again = replace(score, dice=self.judge.dice_of(decoder, part), fine_tuned=True)
             scores[scores.index(score)] = again
         return scores
 
@@ -165,77 +231,37 @@ class Pruning:
         start = fingerprint_tensors(decoder.state_dict())
         schedule = self.step.schedule(share, rate, seed=2)
         rows = self.step.train_decoder(decoder, schedule, part, start=start)
-        self.seconds += rows[-1]["seconds"]
+        self.training_seconds += rows[-1]["seconds"]
         return rows
 
     def score(self, masks: list[Mask], file: str) -> list[PathScore]:
         """Dice and sizes of paths."""
 
-        def answers(images: Tensor) -> Any:
-            return self.paths.answers(self.step.features(images), masks)
-
         def compute() -> dict[str, Any]:
-            dice = dice_of_paths(answers, self.windows, self.paths.organs, self.device, self.title)
-            seconds = self.measure(masks) if self.config.select_by == "time" else {}
+            dice = self.judge.dice_of_all(lambda features: self.paths.answers(features, masks))
+            decoders = {mask: self.decoder(mask) for mask in masks}
+            seconds = self.measure(decoders) if timed else {}
             return {as_text(mask): [dice[mask], seconds.get(mask)] for mask in masks}
 
-        found = self.remember(file, self.paths.state_dict(), compute)
+        timed = self.config.select_by == "time"
+        found = self.judge.remember(file, self.paths.state_dict(), compute, timed)
         return [self.scored(mask, *found[as_text(mask)]) for mask in masks]
 
     def scored(self, mask: Mask, dice: float, seconds: float | None) -> PathScore:
-        plan, network, organs = self.paths.plan_of(mask), self.paths.network, self.paths.organs
-        with torch.device("meta"):  # counted without being made
-            decoder = Decoder(network, plan, organs)
-        return PathScore(
-            mask=mask,
-            plan=plan.kernels,
-            dice=dice,
-            paper_parameters=paper_count(plan, network),
-            true_parameters=true_count(decoder),
-            multiply_adds=multiply_adds(plan, network, self.step.source.patches.size, organs),
-            seconds=seconds,
-        )
-
-    def dice_of(self, decoder: Decoder, file: str) -> float:
-        """Of one decoder, on the windows that judge paths."""
-        mask = self.paths.no_students  # any name would do
-
-        def compute() -> float:
-            return dice_of_paths(
-                lambda images: [(mask, decoder(self.step.features(images)))],
-                self.windows,
-                decoder.organs,
-                self.device,
-                self.title,
-            )[mask]
-
-        return self.remember(file, decoder.state_dict(), compute)
+        plan, window = self.paths.plan_of(mask), self.step.source.patches.size
+        return PathScore.of(plan, self.paths.whole, window, dice, mask=mask, seconds=seconds)
 
     @property
-    def title(self) -> str:
-        return f"judging {self.step.name}"
-
-    def remember(self, file: str, weights: Mapping[str, Tensor], compute: Callable[[], Any]) -> Any:
-        """What was computed for these weights before, or now; a resumed run must not measure again."""
-        path = self.step.run / f"{file}.json"
-        settings = [self.config.validation_windows, self.config.select_by == "time"]
-        signature = fingerprint_data([fingerprint_tensors(weights), settings])
-        kept = json.loads(path.read_text()) if path.exists() else {}
-        if kept.get("signature") != signature:
-            started = time.monotonic()
-            result = compute()
-            kept = {"signature": signature, "seconds": time.monotonic() - started, "result": result}
-            write_json(path, kept)
-        self.seconds += kept["seconds"]
-        return kept["result"]
+    def seconds(self) -> float:
+        """Of all trainings and measurements."""
+        return self.training_seconds + self.judge.seconds
 
     @torch.no_grad()
-    def measure(self, masks: list[Mask]) -> dict[Mask, float]:
+    def measure(self, decoders: Mapping[Mask, Decoder]) -> dict[Mask, float]:
         """Median seconds of each path on one window; they take turns, so that a busy moment hits all."""
-        images, _ = self.windows[0]
+        images, _ = self.judge.windows[0]
         features = self.step.features(images.to(self.device))
-        decoders = {mask: self.decoder(mask) for mask in masks}
-        times: dict[Mask, list[float]] = {mask: [] for mask in masks}
+        times: dict[Mask, list[float]] = {mask: [] for mask in decoders}
         for repeat in range(self.config.timing_repeats + 1):
             for mask, decoder in decoders.items():
                 seconds = seconds_of(decoder, features, self.device)

@@ -1,28 +1,29 @@
-"""Paths through a decoder as plain data, and the rules that choose one.
+"""Candidate decoders as plain data, and the rules that choose one.
 
-The smallest path that loses at most tau Dice points is chosen. Small may mean parameters, as in the paper,
-multiply-adds, or seconds on this device.
+The smallest that loses at most tau Dice points against the trained decoder is chosen. Small may mean
+parameters, as in the paper, multiply-adds, or seconds on this device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self, TypeVar
 
-from continual_segment.networks import Mask
+import torch
+
+from continual_segment.networks import Decoder, DecoderPlan, Mask, multiply_adds, paper_count, true_count
+from continual_segment.networks.decoder_plan import KernelName
 
 Selection = Literal["params", "cost", "time"]
 TAUS = (1.0, 3.0, 5.0)  # Dice points; the paper's Table 3
 
 
-@dataclass(frozen=True)
-class PathScore:
-    """One way through a decoder."""
+@dataclass(frozen=True, kw_only=True)
+class PlanScore:
+    """A decoder of one plan."""
 
-    mask: Mask
-    """Blocks that are students, deepest first."""
-    plan: tuple[str, ...]
+    plan: tuple[KernelName, ...]
     dice: float
     """Mean over organs on the validation windows."""
     paper_parameters: int
@@ -32,12 +33,21 @@ class PathScore:
     seconds: float | None = None
     """On one window, on the device of the training; None where not measured."""
     fine_tuned: bool = False
-    """Was it given time to recover before this score?"""
+    """Was it trained before this score?"""
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> PathScore:
-        """Lists back to tuples."""
-        return cls(**data | {"mask": tuple(data["mask"]), "plan": tuple(data["plan"])})
+    def of(cls, plan: DecoderPlan, at: Decoder, window: Sequence[int], dice: float, **more: Any) -> Self:
+        """With the sizes of a decoder of this plan in the place of another."""
+        with torch.device("meta"):  # counted without being made
+            decoder = Decoder(at.network, plan, at.organs)
+        return cls(
+            plan=plan.kernels,
+            dice=dice,
+            paper_parameters=paper_count(plan, at.network),
+            true_parameters=true_count(decoder),
+            multiply_adds=multiply_adds(plan, at.network, window, at.organs),
+            **more,
+        )
 
     def size(self, by: Selection) -> float:
         if by == "params":
@@ -48,19 +58,39 @@ class PathScore:
         return self.seconds
 
 
-def select(scores: Sequence[PathScore], tau: float, by: Selection) -> PathScore:
-    """The smallest path that loses at most tau Dice points; between equals the one with more Dice.
+@dataclass(frozen=True, kw_only=True)
+class PathScore(PlanScore):
+    """One way through a decoder with students."""
 
-    The first of the scores is the path without students, which is always good enough.
+    mask: Mask
+    """Blocks that are students, deepest first."""
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> PathScore:
+        """Lists back to tuples."""
+        return cls(**data | {"mask": tuple(data["mask"]), "plan": tuple(data["plan"])})
+
+
+Score = TypeVar("Score", bound=PlanScore)
+
+
+def select(scores: Sequence[Score], reference: Score, tau: float, by: Selection) -> Score:
+    """The smallest that loses at most tau Dice points against the reference, which is always good enough.
+
+    Between equals the one with more Dice.
     """
-    reference = scores[0]
-    good = [score for score in scores if score is reference or score.dice >= reference.dice - tau / 100]
-    return min(good, key=lambda score: (score.size(by), -score.dice))
+    good = [score for score in scores if loses_at_most(tau, score.dice, reference.dice)]
+    return min([*good, reference], key=lambda score: (score.size(by), -score.dice))
 
 
-def pareto_front(scores: Iterable[PathScore], by: Selection) -> list[PathScore]:
-    """Paths that none of the same size or smaller beats, smallest first."""
-    front: list[PathScore] = []
+def loses_at_most(tau: float, dice: float, reference: float) -> bool:
+    """Whether at most tau Dice points are lost; where nothing was measured, nobody can say so."""
+    return dice >= reference - tau / 100
+
+
+def pareto_front(scores: Iterable[Score], by: Selection) -> list[Score]:
+    """Decoders that none of the same size or smaller beats, smallest first."""
+    front: list[Score] = []
     for score in sorted(scores, key=lambda score: (score.size(by), -score.dice)):
         if not front or score.dice > front[-1].dice:
             front.append(score)

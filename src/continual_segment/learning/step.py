@@ -1,10 +1,10 @@
-"""learn_dataset: one dataset becomes one organ pack, in up to three stages: train, search, prune.
+"""learn_dataset: one dataset becomes one organ pack, in one stage or more.
 
 The first step trains encoder and decoder together and makes the model. Every later step reads the frozen
 encoder and trains a new decoder on its own dataset alone: no old data is needed, and the optimiser
-gets no old weight. Once a decoder is trained, better kernels may be searched and blocks pruned;
-the encoder is then frozen in the first step, too. The first step also learns the
-regressor of body parts. Every step measures which of them its dataset shows, and in how many pieces each
+gets no old weight. Once a decoder is trained, it may be made small: by shrinking it, or as in the paper by a
+search of kernels and pruning. The encoder is then frozen in the first step, too. The first step also learns
+the regressor of body parts. Every step measures which of them its dataset shows, and in how many pieces each
 organ comes.
 
 In:  a prepared dataset, a model folder (not there yet for the first step)
@@ -39,6 +39,7 @@ from continual_segment.learning.measure_pieces import measure_pieces
 from continual_segment.learning.prune import prune_decoder
 from continual_segment.learning.same_preparation import check_preparation
 from continual_segment.learning.search import search_decoder
+from continual_segment.learning.shrink import ShrinkConfig, shrink_decoder
 from continual_segment.learning.train_decoder import FrozenStep, PatchSource, train_decoder
 from continual_segment.model import Model, OrganPack
 from continual_segment.model.checks import check_name
@@ -88,6 +89,7 @@ def learn_dataset(
         encoder, decoder, step.source, step.settings, step.run, f"learning {step.name}", question
     )
     frozen = FrozenStep(encoder, step.source, step.settings, step.run, step.name, step.length)
+    config = replace(config, shrink=step.shrink)
     for stage, reached, card in run_stages(frozen, decoder, rows, config):
         card = card | measured
         fingerprint = encoder_fingerprint(encoder, dataset.config)
@@ -117,7 +119,9 @@ class StepStart:
     run: Path
     regressor: BodyPartRegressor | None
     length: float
-    """Search and pruning are so many times as long."""
+    """Stages after training are so many times as long."""
+    shrink: ShrinkConfig
+    """With what the other packs leave of the budget."""
 
 
 def begin_step(dataset: PreparedDataset, folder: Path, config: LearnConfig, name: str) -> StepStart:
@@ -137,7 +141,18 @@ def begin_step(dataset: PreparedDataset, folder: Path, config: LearnConfig, name
     )
     source = PatchSource(dataset, patches, config.augment)
     length = 1.0 if model else config.stage.first_step
-    return StepStart(name, model, source, settings, run, regressor, length)
+    shrink = shrink_config(config, model, source)
+    return StepStart(name, model, source, settings, run, regressor, length, shrink)
+
+
+def shrink_config(config: LearnConfig, model: Model | None, source: PatchSource) -> ShrinkConfig:
+    """How this step's decoder is made small; the other packs have used a part of the budget."""
+    shrink = config.shrink
+    if "shrink" not in config.stage.stages or not shrink.budget:
+        return shrink
+    packs = [model.pack(name) for name in model.pack_names] if model else []
+    network, organs = model.network if model else config.network, len(source.dataset.organs)
+    return replace(shrink, budget=shrink.budget.left_by(packs, network, source.patches.size, organs))
 
 
 def first_step_files(
@@ -185,7 +200,7 @@ def run_stages(
     card = training_card(step.source, step.settings, decoder, rows)
     yield "train", decoder, card
     step.encoder.freeze()
-    seconds = {"train": rows[-1]["seconds"]}
+    trained, seconds = decoder, {"train": rows[-1]["seconds"]}
     known: dict[str, Any] = {"trained": {"validation_patch_dice": card["validation_patch_dice"]}}
     if "search" in config.stage.stages:
         searched = search_decoder(step, config.search)
@@ -193,10 +208,16 @@ def run_stages(
         card = training_card(step.source, step.settings, decoder, searched.rows)
         yield "search", decoder, card | known | {"seconds": rounded(seconds)}
     if "prune" in config.stage.stages:
-        pruned = prune_decoder(step, decoder, config.distil, config.prune)
+        searched_from = trained if decoder is not trained else None
+        pruned = prune_decoder(step, decoder, config.distil, config.prune, searched_from)
         decoder, seconds["prune"], known["prune"] = pruned.decoder, pruned.seconds, pruned.card
-        card = training_card(step.source, step.settings, decoder, pruned.rows)
+        card = training_card(step.source, step.settings, decoder, pruned.rows or rows)
         yield "prune", decoder, card | known | {"seconds": rounded(seconds)}
+    if "shrink" in config.stage.stages:
+        small = shrink_decoder(step, decoder, config.shrink)
+        seconds["shrink"], known["shrink"] = small.seconds, small.card
+        card = training_card(step.source, step.settings, small.decoder, small.rows or rows)
+        yield "shrink", small.decoder, card | known | {"seconds": rounded(seconds)}
 
 
 def rounded(seconds: dict[str, float]) -> dict[str, float]:

@@ -6,8 +6,9 @@ decoder is all that can change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,16 +63,6 @@ def train_decoder(
     frozen = encoder.to(config.device) if is_frozen(encoder) else None
     if question:
         start["question"] = str(question.weight)
-
-    def validate() -> float:
-        return patch_dice(
-            lambda images: decoder(encoder(images)),
-            source.validation(config),
-            config.validation_batches,
-            decoder.organs,
-            config.device,
-        )
-
     return train(
         TrainingRun(
             objective,
@@ -80,8 +71,24 @@ def train_decoder(
             run,
             signature=run_signature(frozen, decoder, source, config, **start),
             title=title,
-            validate=validate if config.validation_batches else None,
+            validate=validation_dice(encoder, decoder, source, config),
         )
+    )
+
+
+def validation_dice(
+    encoder: GeneralEncoder, decoder: Decoder, source: PatchSource, config: TrainConfig
+) -> Callable[[], float] | None:
+    """What measures Dice on validation patches; None where there are none."""
+    if not config.validation_batches:
+        return None
+    return partial(
+        patch_dice,
+        lambda images: decoder(encoder(images)),
+        source.validation(config),
+        config.validation_batches,
+        decoder.organs,
+        config.device,
     )
 
 

@@ -7,6 +7,7 @@ show a scan as segmentation will meet it, false positives far from any organ inc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -16,10 +17,11 @@ from torch.utils.data import Dataset
 from continual_segment.data.patches import read_box
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.prepared_case import PreparedCase
-from continual_segment.networks import Mask
 from continual_segment.progress import progress_bar
 from continual_segment.segmentation.windows import window_starts
 from continual_segment.training.validate import Overlaps
+
+Key = TypeVar("Key")
 
 
 class CoveringWindows(Dataset):
@@ -51,17 +53,17 @@ def corners(shape: Sequence[int], size: Sequence[int]) -> list[list[int]]:
 
 
 @torch.no_grad()
-def dice_of_paths(
-    answers: Callable[[Tensor], Iterable[tuple[Mask, Tensor]]],
+def dice_of_decoders(
+    answers: Callable[[Tensor], Iterable[tuple[Key, Tensor]]],
     windows: CoveringWindows,
     organs: int,
     device: str,
     title: str,
-) -> dict[Mask, float]:
-    """Mean Dice over organs of every path; `answers` gives all their logits on a window."""
-    overlaps: dict[Mask, Overlaps] = {}
+) -> dict[Key, float]:
+    """Mean Dice over organs of every decoder; `answers` gives all their logits on a window."""
+    overlaps: dict[Key, Overlaps] = {}
     for number in progress_bar(range(len(windows)), desc=title, unit="window", dynamic_ncols=True):
         images, labels = windows[number]
-        for mask, logits in answers(images.to(device)):
-            overlaps.setdefault(mask, Overlaps(organs)).add(logits.argmax(dim=1).cpu(), labels)
-    return {mask: found.dice for mask, found in overlaps.items()}
+        for key, logits in answers(images.to(device)):
+            overlaps.setdefault(key, Overlaps(organs)).add(logits.argmax(dim=1).cpu(), labels)
+    return {key: found.dice for key, found in overlaps.items()}

@@ -47,6 +47,11 @@ class DecoderPlan:
         """nnU-Net's own decoder: each block takes the kernel of the encoder stage it meets."""
         return cls(tuple("nnunet" for _ in network.features[1:]))
 
+    @classmethod
+    def projections(cls, network: NetworkConfig) -> DecoderPlan:
+        """The smallest decoder: projections in every block."""
+        return cls(tuple("projection" for _ in network.features[1:]))
+
     def block_kernels(self, network: NetworkConfig) -> list[tuple[Kernel, ...]]:
         """Per block, deepest first, the convolutions that one step of the block is made of."""
         stages = reversed(network.kernels[:-1])

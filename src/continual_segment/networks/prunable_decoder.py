@@ -36,6 +36,11 @@ class PrunableDecoder(nn.Module):
         self.students = nn.ModuleDict()
 
     @property
+    def whole(self) -> Decoder:
+        """The decoder without students."""
+        return cast(Decoder, self.decoders[str(NO_STUDENT)])
+
+    @property
     def no_students(self) -> Mask:
         return (False,) * len(self.plan.kernels)
 

@@ -33,4 +33,6 @@ def stage_shares(config: ExperimentConfig) -> float:
     if "prune" in stages:
         shares += distil.students_share * (1 + distil.adapt_share)
         shares += prune.candidates * prune.candidate_share + prune.fine_tune_share
+    if "shrink" in stages:
+        shares += config.shrink.share  # of one candidate; a second one is the exception
     return shares

@@ -1,0 +1,186 @@
+"""Making a trained decoder small."""
+
+import json
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import torch
+
+from continual_segment.errors import ConfigError
+from continual_segment.learning import StageConfig, learn_dataset
+from continual_segment.learning.budget import Budget, shares_of
+from continual_segment.learning.judge import Judge
+from continual_segment.learning.least_squares import FitConfig
+from continual_segment.learning.selection import PlanScore
+from continual_segment.learning.shrink import (
+    Candidate,
+    ShrinkConfig,
+    Shrinking,
+    plans_to_train,
+    shrink_decoder,
+)
+from continual_segment.learning.teach import Teacher, train_with_teacher
+from continual_segment.model import Model, verify
+from continual_segment.networks import Decoder, DecoderPlan, true_count
+
+QUICK = ShrinkConfig(fit=FitConfig(batches=2, samples=200), ranking_windows=4, validation_windows=4, tau=20.0)
+
+
+@pytest.fixture
+def decoder(phantom_step):
+    torch.manual_seed(4)
+    network = phantom_step.encoder.config
+    return Decoder(network, DecoderPlan.nnunet(network), phantom_step.organs)
+
+
+def score(plan, dice, cost):
+    return PlanScore(plan=plan, dice=dice, paper_parameters=cost, true_parameters=cost, multiply_adds=cost)
+
+
+WHOLE = score(("nnunet", "nnunet"), 0.90, 100)
+FITTED = [
+    WHOLE,
+    score(("2d", "nnunet"), 0.88, 60),
+    score(("2d", "2d"), 0.85, 40),
+    score(("projection", "2d"), 0.84, 50),  # larger and worse than the one before
+    score(("projection", "projection"), 0.50, 10),
+]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"tau": 0.5}, [("2d", "nnunet")]),  # 15 % of 2 points are left after training
+        ({"tau": 1.0}, [("2d", "2d"), ("2d", "nnunet")]),
+        ({"tau": 1.0, "candidates": 1}, [("2d", "2d")]),
+        ({"tau": 0.1}, []),
+        ({"tau": 6.1}, [("projection", "projection"), ("2d", "2d")]),
+        ({"tau": 0.1, "budget": Budget(0.45, 1.0)}, [("2d", "2d")]),
+        ({"budget": Budget(0.05, 0.05)}, []),
+    ],
+)
+def test_the_smallest_plans_that_are_expected_to_lose_at_most_tau_are_trained(settings, expected):
+    assert plans_to_train(FITTED, WHOLE, ShrinkConfig(**settings)) == expected
+
+
+def test_the_best_plan_within_a_budget_is_taken(phantom_step, decoder):
+    small = shrink_decoder(phantom_step, decoder, replace(QUICK, budget=Budget(0.3, 0.5)))
+    card = json.loads(json.dumps(small.card))  # as a file holds it
+    assert tuple(card["chosen"]["plan"]) == small.decoder.plan.kernels
+    assert card["chosen"]["true_parameters"] == true_count(small.decoder) < true_count(decoder)
+    assert card["chosen"]["multiply_adds"] <= 0.5 * card["trained"]["multiply_adds"]
+    assert card["chosen"]["paper_parameters"] <= 0.3 * card["trained"]["paper_parameters"]
+    assert len(card["fitted"]) == 8  # the finest block of the preset is flat and has two choices
+    assert card["tried"] == [card["chosen"]]
+
+
+def with_dice(monkeypatch, dice_of_plan):
+    """Trained plans have a given Dice; all fitted ones look promising."""
+
+    def train(self, plan):
+        return Candidate(
+            self.tree.assembled(plan), replace(self.scored(plan, dice_of_plan(plan)), fine_tuned=True), []
+        )
+
+    monkeypatch.setattr(Shrinking, "train", train)
+    monkeypatch.setattr(Judge, "dice_of", lambda self, decoder, file: 0.9)
+    monkeypatch.setattr(Judge, "dice_of_all", lambda self, answers: dict.fromkeys(all_plans(), 0.9))
+
+
+def all_plans():
+    return list(product(("nnunet", "p3d", "2d", "projection"), ("nnunet", "projection")))
+
+
+def test_where_every_small_plan_loses_too_much_the_trained_decoder_stays(phantom_step, decoder, monkeypatch):
+    with_dice(monkeypatch, lambda plan: 0.5)
+    small = shrink_decoder(phantom_step, decoder, replace(QUICK, tau=1.0))
+    assert small.decoder is decoder
+    assert small.card["chosen"] == small.card["trained"]
+    assert small.card["tried"]
+
+
+def test_a_plan_that_loses_more_than_tau_is_followed_by_a_larger_one(phantom_step, decoder, monkeypatch):
+    first = ("projection", "projection")
+    with_dice(monkeypatch, lambda plan: 0.5 if plan == first else 0.895)
+    monkeypatch.setattr(
+        Judge,
+        "dice_of_all",
+        lambda self, answers: {plan: 0.9 + 0.001 * len(set(plan)) for plan in all_plans()},
+    )
+    small = shrink_decoder(phantom_step, decoder, replace(QUICK, tau=1.0))
+    assert tuple(small.card["tried"][0]["plan"]) == first
+    assert small.decoder.plan.kernels == tuple(small.card["tried"][1]["plan"]) != first
+
+
+def test_shrinking_again_gives_the_same_bits_without_training(phantom_step, decoder):
+    first = shrink_decoder(phantom_step, decoder, QUICK)
+    logs = {path: path.stat().st_mtime_ns for path in phantom_step.run.rglob("checkpoint.pt")}
+    again = shrink_decoder(phantom_step, decoder, QUICK)
+    assert {path: path.stat().st_mtime_ns for path in phantom_step.run.rglob("checkpoint.pt")} == logs
+    assert again.card == first.card
+    for name, value in first.decoder.state_dict().items():
+        assert torch.equal(value, again.decoder.state_dict()[name])
+
+
+def test_a_beam_follows_fewer_plans(phantom_step, decoder):
+    every = Shrinking(phantom_step, decoder, QUICK).fitted_plans()
+    some = Shrinking(phantom_step, decoder, replace(QUICK, beam=3)).fitted_plans()
+    assert len(some) == 3
+    assert {score.plan for score in some} < {score.plan for score in every}
+
+
+def test_a_teacher_pulls_a_decoder_towards_its_answers(phantom_step, decoder):
+    torch.manual_seed(9)
+    plan = DecoderPlan(("2d", "projection"))
+    student = Decoder(decoder.network, plan, decoder.organs)
+    teacher = Teacher(decoder, 50.0)
+    features = phantom_step.features(phantom_step.source.validation(phantom_step.settings)[0][0])
+
+    def distance():
+        with torch.no_grad():
+            return float(teacher.loss(features, student.forward_supervised(features)))
+
+    before = distance()
+    settings = replace(phantom_step.settings, iterations=30, report_every=30, learning_rate=0.01)
+    train_with_teacher(phantom_step, student, teacher, settings, "taught")
+    assert distance() < 0.7 * before
+
+
+def test_a_teacher_is_no_further_than_nothing_from_itself(phantom_step, decoder):
+    features = phantom_step.features(phantom_step.source.validation(phantom_step.settings)[0][0])
+    with torch.no_grad():
+        assert abs(float(Teacher(decoder, 5.0).loss(features, decoder.forward_supervised(features)))) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"tau": -1.0}, "tau and teacher_weight"),
+        ({"candidates": 0}, "at least 1"),
+        ({"share": 0.0}, "above 0"),
+    ],
+)
+def test_wrong_settings_fail_on_construction(settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        ShrinkConfig(**settings)
+    with pytest.raises(ValueError, match="above 0"):
+        Budget(parameters=0.0, multiply_adds=1.0)
+
+
+def test_a_budget_counts_the_packs_that_the_model_has(base_folder, datasets, preset, quick, no_pictures):
+    whole = len(Model.open(base_folder).pack_names)  # packs of whole decoders
+    config = quick(preset, iterations=4)
+    config = replace(
+        config, stage=StageConfig(("train", "shrink")), shrink=replace(QUICK, budget=Budget(0.9, 0.9))
+    )
+    with pytest.raises(ConfigError, match=r"leave -0\.100 of the parameters"):
+        learn_dataset(datasets["chest"], base_folder, config, "chest")
+    assert whole == 1
+    config = replace(config, shrink=replace(QUICK, budget=Budget(1.3, 1.6)))
+    pack = learn_dataset(datasets["chest"], base_folder, config, "chest")
+    assert verify(base_folder).good
+    shares = shares_of(pack.plan, pack.network, preset.patches.size, len(pack.organs))
+    assert shares[0] <= 0.3
+    assert shares[1] <= 0.6
+    assert pack.card["seconds"].keys() == {"train", "shrink"}
