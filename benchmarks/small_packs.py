@@ -3,8 +3,8 @@
     python benchmarks/small_packs.py MODEL NAME=PREPARED=RAW ... [--scans N]
 
 MODEL was learned with `conseg learn --stages train,shrink` or `train,search,prune`; beside it MODEL.runs/NAME
-holds the pack as it was after each earlier stage. Each dataset's test split is segmented by the pack after every stage. Sizes
-are shares of nnU-Net's decoder for the same organs; the last line sums them over all packs.
+holds the pack as it was after each earlier stage. Each dataset's test split is segmented by the pack after
+every stage. Sizes are shares of nnU-Net's decoder for the same organs; the last line sums them over packs.
 """
 
 from __future__ import annotations
