@@ -20,7 +20,7 @@ help:
 	@echo "make demo    learn four phantom datasets, segment, score; writes $(DEMO_OUT)/report.html (DEMO_OUT=FOLDER)"
 	@echo "make test    lint, then all tests"
 	@echo "make lint    ruff (rules and format) and mypy"
-	@echo "make format  let ruff mend what it can"
+	@echo "make format  let ruff fix what it can"
 	@echo "make clean   remove .venv and caches; demos and your models stay"
 
 # One pip call: the constraints must hold for torch too, or pip picks another build of it.
