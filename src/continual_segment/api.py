@@ -7,7 +7,8 @@ from pathlib import Path
 
 from continual_segment.config import load_preset
 from continual_segment.data.prepared import PreparedDataset
-from continual_segment.learning import LearnConfig, learn_dataset
+from continual_segment.errors import ConfigError
+from continual_segment.learning import LearnConfig, learn_dataset, learn_jointly
 from continual_segment.model import OrganPack
 from continual_segment.training import Loss, LossConfig
 
@@ -20,6 +21,7 @@ def learn(
     licence: str = "",
     anomalies: Sequence[str] = (),
     loss: LossConfig | Loss | None = None,
+    together_with: Sequence[PreparedDataset | str | Path] = (),
 ) -> OrganPack:
     """Learn the organs of one prepared dataset: the first makes a model, every later one adds a pack.
 
@@ -31,11 +33,19 @@ def learn(
     anomalies: diseases that the training scans show.
     loss: settings of nnU-Net's loss, or a function of outputs (logits, finest first) and labels; it replaces
         the preset's in every stage.
+    together_with: further datasets for the encoder of a new model; each becomes a pack of its own name.
 
     Run again to resume an interrupted run.
     """
-    opened = dataset if isinstance(dataset, PreparedDataset) else PreparedDataset.open(dataset)
+    opened, *others = (
+        each if isinstance(each, PreparedDataset) else PreparedDataset.open(each)
+        for each in (dataset, *together_with)
+    )
     config = preset if isinstance(preset, LearnConfig) else load_preset(preset)
     if loss is not None:
         config = config.with_loss(loss)
+    if others:
+        if name or anomalies:
+            raise ConfigError("Datasets that are learned together become packs of their own names.")
+        return learn_jointly([opened, *others], Path(model), config, licence)[0]
     return learn_dataset(opened, Path(model), config, name, licence, anomalies)

@@ -20,6 +20,7 @@ from continual_segment.cli.options import (
 if TYPE_CHECKING:
     from continual_segment.data.prepared import PreparedDataset
     from continual_segment.learning import LearnConfig
+    from continual_segment.model import OrganPack
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -39,6 +40,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("dataset", type=Path, metavar="PREPARED", help="what `conseg prepare` wrote")
     add_model(parser)
     add_preset(parser, default="laptop")
+    parser.add_argument(
+        "--with", type=Path, nargs="+", default=[], metavar="PREPARED", dest="together_with",
+        help="further datasets for the encoder of a new model: batches alternate, each dataset has its own "
+        "decoder and becomes a pack of its own name",
+    )  # fmt: skip
     parser.add_argument("--name", metavar="NAME", help="name of the pack (default: the dataset's name)")
     parser.add_argument("--licence", default="", metavar="TEXT", help="licence to write into the pack")
     parser.add_argument(
@@ -105,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
     from continual_segment.api import learn
     from continual_segment.config import load_preset
     from continual_segment.data.prepared import PreparedDataset
-    from continual_segment.learning.step import run_folder
+    from continual_segment.model import Model
 
     names = ("device", "precision", "compile", "workers", "iterations", "seed")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
@@ -117,16 +123,32 @@ def run(args: argparse.Namespace) -> int:
     dataset = PreparedDataset.open(args.dataset)
     if args.anomaly_head:
         return run_anomaly(args, dataset, config)
-    pack = learn(dataset, args.model, config, args.name, args.licence, args.anomalies)
-    show(
-        args,
-        f"{args.model} now has pack '{pack.name}': {shortened([organ.name for organ in pack.organs])}.\n"
-        f"Validation Dice on patches {pack.card['validation_patch_dice']:.3f}; log and curves in "
-        f"{run_folder(args.model, pack.name)}.\n"
-        f"{small(pack.card)}"
-        f"Next: conseg verify {args.model}; conseg segment SCAN -m {args.model} -o OUT",
+    pack = learn(
+        dataset,
+        args.model,
+        config,
+        args.name,
+        args.licence,
+        args.anomalies,
+        together_with=args.together_with,
     )
+    model = Model.open(args.model)
+    packs = [model.pack(name) for name in model.pack_names] if args.together_with else [pack]
+    described = "".join(describe(pack, args.model) for pack in packs)
+    show(args, f"{described}Next: conseg verify {args.model}; conseg segment SCAN -m {args.model} -o OUT")
     return 0
+
+
+def describe(pack: OrganPack, model: Path) -> str:
+    """What a user wants to know of a new pack, in lines."""
+    from continual_segment.learning.step import run_folder
+
+    return (
+        f"{model} now has pack '{pack.name}': {shortened([organ.name for organ in pack.organs])}.\n"
+        f"Validation Dice on patches {pack.card['validation_patch_dice']:.3f}; log and curves in "
+        f"{run_folder(model, pack.name)}.\n"
+        f"{small(pack.card)}"
+    )
 
 
 def run_anomaly(args: argparse.Namespace, dataset: PreparedDataset, config: LearnConfig) -> int:

@@ -1,6 +1,7 @@
 """Learning: the paper's method. One step per dataset; nothing already learned changes."""
 
+from continual_segment.learning.joint import learn_jointly
 from continual_segment.learning.learn_config import LearnConfig, StageConfig
 from continual_segment.learning.step import learn_dataset
 
-__all__ = ["LearnConfig", "StageConfig", "learn_dataset"]
+__all__ = ["LearnConfig", "StageConfig", "learn_dataset", "learn_jointly"]

@@ -14,7 +14,7 @@ Out: the model with one pack more
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,7 @@ from continual_segment.model.pieces import FIELD as PIECES
 from continual_segment.networks import (
     Decoder,
     DecoderPlan,
+    GeneralEncoder,
     NetworkConfig,
     paper_count,
     true_count,
@@ -74,36 +75,33 @@ def learn_dataset(
     left out of the pack. Run again to resume an interrupted run.
     """
     step = begin_step(dataset, folder, config, name or dataset.name)
-    dataset = step.source.dataset  # without organs that no training case shows
-    covered = measure_coverage(dataset, step.regressor)
-    measured = {
-        "body_parts": covered.card,
-        PIECES: {organ: asdict(found) for organ, found in measure_pieces(dataset).items()},
-    }
-    about = {"licence": licence, "anomalies": tuple(anomalies), "coverage": covered.coverage}
+    facts = PackFacts.of(step.source.dataset, step.regressor, licence, anomalies)
     torch.manual_seed(step.settings.seed)
     encoder = step.model.load_encoder() if step.model else config.network.build_encoder()
-    decoder = Decoder(encoder.config, DecoderPlan.nnunet(encoder.config), len(dataset.organs))
-    question = None if step.model else ask_body_parts(dataset, step.regressor, config)
+    decoder = whole_decoder(encoder, step.source.dataset)
+    question = None if step.model else ask_body_parts(step.source.dataset, step.regressor, config)
     rows = train_decoder(
         encoder, decoder, step.source, step.settings, step.run, f"learning {step.name}", question
     )
-    frozen = FrozenStep(encoder, step.source, step.settings, step.run, step.name, step.length)
-    config = replace(config, shrink=step.shrink)
-    for stage, reached, card in run_stages(frozen, decoder, rows, config):
-        card = card | measured
-        fingerprint = encoder_fingerprint(encoder, dataset.config)
-        pack = OrganPack.of(step.name, dataset.organs, encoder, reached, fingerprint, card=card, **about)
-        if stage != config.stage.stages[-1]:
-            pack.write(step.run / f"{stage}.pack")  # what the next stage starts from, to compare with
+    pack = make_pack(step, encoder, Trained(decoder, rows), config, facts)
     if step.model:
         step.model.add(pack)
     else:
         heads = first_step_files(step.regressor, question)
         Model.create(folder, encoder, dataset.config, step.source.patches.size, pack, heads)
-    for checkpoint in step.run.rglob("checkpoint.pt"):  # the pack holds all of it now
-        checkpoint.unlink()
+    delete_checkpoints(step.run)
     return pack
+
+
+def whole_decoder(encoder: GeneralEncoder, dataset: PreparedDataset) -> Decoder:
+    """A new decoder as nnU-Net's."""
+    return Decoder(encoder.config, DecoderPlan.nnunet(encoder.config), len(dataset.organs))
+
+
+def delete_checkpoints(run: Path) -> None:
+    """Of a run whose pack is stored: it holds all of them."""
+    for checkpoint in run.rglob("checkpoint.pt"):
+        checkpoint.unlink()
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,25 +122,78 @@ class StepStart:
     """With what the other packs leave of the budget."""
 
 
+@dataclass(frozen=True, eq=False)
+class PackFacts:
+    """What a pack holds beside its decoder."""
+
+    licence: str
+    anomalies: tuple[str, ...]
+    coverage: Mapping[str, float]
+    card: dict[str, Any]
+    """Body parts and pieces, measured in the training labels."""
+
+    @classmethod
+    def of(
+        cls,
+        dataset: PreparedDataset,
+        regressor: BodyPartRegressor | None,
+        licence: str = "",
+        anomalies: Sequence[str] = (),
+    ) -> PackFacts:
+        covered = measure_coverage(dataset, regressor)
+        pieces = {organ: asdict(found) for organ, found in measure_pieces(dataset).items()}
+        card = {"body_parts": covered.card, PIECES: pieces}
+        return cls(licence, tuple(anomalies), covered.coverage, card)
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A decoder after its first training, with the log."""
+
+    decoder: Decoder
+    rows: Rows
+
+
+def make_pack(
+    step: StepStart, encoder: GeneralEncoder, trained: Trained, config: LearnConfig, facts: PackFacts
+) -> OrganPack:
+    """Run the stages after training; their results are stored as packs in the folder of the run."""
+    dataset, config = step.source.dataset, replace(config, shrink=step.shrink)
+    frozen = FrozenStep(encoder, step.source, step.settings, step.run, step.name, step.length)
+    about = {"licence": facts.licence, "anomalies": facts.anomalies, "coverage": facts.coverage}
+    for stage, reached, card in run_stages(frozen, trained.decoder, trained.rows, config):
+        fingerprint = encoder_fingerprint(encoder, dataset.config)
+        pack = OrganPack.of(
+            step.name, dataset.organs, encoder, reached, fingerprint, card=card | facts.card, **about
+        )
+        if stage != config.stage.stages[-1]:
+            pack.write(step.run / f"{stage}.pack")  # what the next stage starts from, to compare with
+    return pack
+
+
 def begin_step(dataset: PreparedDataset, folder: Path, config: LearnConfig, name: str) -> StepStart:
     """Check what a user can have got wrong before the hours of training; the first step learns body parts."""
+    model = open_for(dataset.learnable(), folder, name) if folder.exists() else None
+    step = checked_step(dataset, folder, config, name, model)
+    if model:
+        return replace(step, regressor=BodyPartRegressor.of_model(model))
+    regressor = learn_regressor([step.source.dataset], config.body_parts, step.settings, step.run)
+    return replace(step, regressor=regressor)
+
+
+def checked_step(
+    dataset: PreparedDataset, folder: Path, config: LearnConfig, name: str, model: Model | None
+) -> StepStart:
+    """The same without body parts."""
     check_name(name)
     check_splits(dataset)
-    dataset = dataset.learnable()
-    model = open_for(dataset, folder, name) if folder.exists() else None
     settings = config.later if model else config.first
     check_loss(settings, model.network if model else config.network)
     patches = config.patches.of_later_step(model.window) if model else config.patches
-    run = run_folder(folder, name)
-    regressor = (
-        BodyPartRegressor.of_model(model)
-        if model
-        else learn_regressor(dataset, config.body_parts, settings, run)
-    )
-    source = PatchSource(dataset, patches, config.augment)
+    source = PatchSource(dataset.learnable(), patches, config.augment)
     length = 1.0 if model else config.stage.first_step
     shrink = shrink_config(config, model, source)
-    return StepStart(name, model, source, settings, run, regressor, length, shrink)
+    return StepStart(name, model, source, settings, run_folder(folder, name), None, length, shrink)
 
 
 def shrink_config(config: LearnConfig, model: Model | None, source: PatchSource) -> ShrinkConfig:
@@ -166,14 +217,14 @@ def first_step_files(
 
 
 def learn_regressor(
-    dataset: PreparedDataset, config: BodyPartConfig, settings: TrainConfig, run: Path
+    datasets: Sequence[PreparedDataset], config: BodyPartConfig, settings: TrainConfig, run: Path
 ) -> BodyPartRegressor | None:
     """The regressor of body parts; None where it is not wanted or the scans are too short for it."""
     if not config.learned:
         return None
     here = replace(config, train=replace(config.train, seed=settings.seed, device=settings.device))
     try:
-        return learn_body_parts([dataset], here, run / "body_parts")
+        return learn_body_parts(datasets, here, run / "body_parts")
     except DatasetError as error:
         log.warning("%s The model will not know body parts.", error)
         return None

@@ -1,0 +1,187 @@
+"""learn_jointly: a first step on several datasets, with one encoder and one pack per dataset.
+
+Each dataset labels its own organs, and each has its own decoder. The datasets take turns: a batch trains the
+decoder of its dataset, and the encoder. So partial labels do not contradict each other, and the encoder has
+seen all of them before it is frozen. The number of updates is that of the same datasets learned one by one.
+
+In:  prepared datasets, a model folder that does not exist yet
+Out: a model with a pack for each
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from continual_segment.data.prepared import PreparedDataset
+from continual_segment.errors import ConfigError, DatasetError, ModelError
+from continual_segment.learning.learn_config import LearnConfig
+from continual_segment.learning.same_preparation import in_words
+from continual_segment.learning.step import (
+    PackFacts,
+    StepStart,
+    Trained,
+    checked_step,
+    delete_checkpoints,
+    first_step_files,
+    learn_regressor,
+    make_pack,
+    run_folder,
+    whole_decoder,
+)
+from continual_segment.learning.train_decoder import signature_of, validation_dice
+from continual_segment.model import Model, OrganPack
+from continual_segment.model.fingerprint import fingerprint_data
+from continual_segment.networks import Decoder, GeneralEncoder
+from continual_segment.training import Loss, TrainConfig, TrainingRun, train
+from continual_segment.training.train import Rows
+from continual_segment.training.update import Update
+
+RUN = "joint"
+"""Folder of the common training, beside those of the packs."""
+
+
+def learn_jointly(
+    datasets: Sequence[PreparedDataset], folder: Path, config: LearnConfig, licence: str = ""
+) -> list[OrganPack]:
+    """Make a model from several datasets; packs have their names. Run again to resume an interrupted run."""
+    check_together(datasets, folder, config)
+    steps = [checked_step(dataset, folder, config, dataset.name, None) for dataset in datasets]
+    run = run_folder(folder, RUN)
+    sources = [step.source.dataset for step in steps]
+    regressor = learn_regressor(sources, config.body_parts, config.first, run)
+    facts = [PackFacts.of(dataset, regressor, licence) for dataset in sources]
+    torch.manual_seed(config.first.seed)
+    encoder = config.network.build_encoder()
+    decoders = [whole_decoder(encoder, dataset) for dataset in sources]
+    trained = train_together(encoder, decoders, steps, joint_settings(config, len(steps)), run)
+    packs = [
+        make_pack(step, encoder, each, config, known)
+        for step, each, known in zip(steps, trained, facts, strict=True)
+    ]
+    store(folder, encoder, steps, packs, first_step_files(regressor, None))
+    for step in steps:
+        delete_checkpoints(step.run)
+    delete_checkpoints(run)
+    return packs
+
+
+def store(
+    folder: Path,
+    encoder: GeneralEncoder,
+    steps: Sequence[StepStart],
+    packs: Sequence[OrganPack],
+    files: dict[str, bytes],
+) -> None:
+    """The model appears with all of its packs, or not at all."""
+    source, building = steps[0].source, run_folder(folder, RUN) / "model"
+    if building.exists():
+        shutil.rmtree(building)  # of a run that was killed here
+    model = Model.create(building, encoder, source.dataset.config, source.patches.size, packs[0], files)
+    for pack in packs[1:]:
+        model = model.add(pack)
+    building.rename(folder)
+
+
+def check_together(datasets: Sequence[PreparedDataset], folder: Path, config: LearnConfig) -> None:
+    """Whether these datasets can make a model."""
+    if folder.exists():
+        raise ModelError(f"{folder} exists. Several datasets are learned together only to make a new model.")
+    if config.auxiliary.body_part_weight:
+        raise ConfigError(
+            "body_part_weight is above 0: the body-part head is learned with one dataset alone."
+        )
+    first, names = datasets[0], [dataset.name for dataset in datasets]
+    for dataset in datasets:
+        if dataset.config != first.config:
+            raise DatasetError(
+                f"{dataset.folder} was prepared with {in_words(dataset.config)}, {first.folder} with "
+                f"{in_words(first.config)}. Prepare both with the same --preset and --spacing."
+            )
+        if names.count(dataset.name) > 1:
+            raise DatasetError(f"Two datasets are named {dataset.name}; each becomes a pack of its own name.")
+
+
+def joint_settings(config: LearnConfig, datasets: int) -> TrainConfig:
+    """As many updates as the datasets would have one by one."""
+    iterations = config.first.iterations + (datasets - 1) * config.later.iterations
+    return replace(config.first, iterations=iterations)
+
+
+class Turns(Dataset):
+    """Batches of several datasets in turn."""
+
+    def __init__(self, batches: Sequence[Dataset[tuple[Tensor, Tensor]]]) -> None:
+        self.batches = batches
+
+    def __getitem__(self, iteration: int) -> tuple[Tensor, Tensor]:
+        turn, number = iteration % len(self.batches), iteration // len(self.batches)
+        return self.batches[turn][number]
+
+
+class JointObjective(nn.Module):
+    """The loss of one of several decoders on a common encoder; `turn` is whose."""
+
+    def __init__(self, encoder: GeneralEncoder, decoders: Sequence[Decoder], loss: Loss) -> None:
+        super().__init__()
+        self.encoder, self.decoders = encoder, nn.ModuleList(decoders)
+        self.loss, self.turn = loss, 0
+
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
+        decoder = self.decoders[self.turn]
+        assert isinstance(decoder, Decoder)
+        return self.loss(decoder.forward_supervised(self.encoder(images)), labels)
+
+
+class TurnUpdate(Update):
+    """An update of the encoder and the decoder whose turn it is."""
+
+    def __call__(self, images: Tensor, labels: Tensor, iteration: int) -> float:
+        assert isinstance(self.module, JointObjective)
+        self.module.turn = iteration % len(self.module.decoders)
+        return super().__call__(images, labels, iteration)
+
+
+def train_together(
+    encoder: GeneralEncoder,
+    decoders: Sequence[Decoder],
+    steps: Sequence[StepStart],
+    config: TrainConfig,
+    run: Path,
+) -> list[Trained]:
+    """Train the encoder with all decoders; the log has the mean Dice over the datasets."""
+    objective = JointObjective(encoder, decoders, config.loss.build()).to(config.device)
+    measures = [
+        validation_dice(encoder, decoder, step.source, config)
+        for decoder, step in zip(decoders, steps, strict=True)
+    ]
+    found = [measure for measure in measures if measure]
+    datasets = [signature_of(None, step.source, config) for step in steps]
+    rows = train(
+        TrainingRun(
+            objective,
+            Turns([step.source.training(config) for step in steps]),
+            config,
+            run,
+            fingerprint_data({"network": encoder.config.described(), "datasets": datasets}),
+            title=f"learning {', '.join(step.name for step in steps)}",
+            validate=(lambda: fmean(measure() for measure in found)) if found else None,
+            make_update=TurnUpdate,
+        )
+    )
+    return [
+        Trained(decoder, with_dice(rows, measure))
+        for decoder, measure in zip(decoders, measures, strict=True)
+    ]
+
+
+def with_dice(rows: Rows, measure: Callable[[], float] | None) -> Rows:
+    """The log with the Dice of one dataset at its end, in place of the mean over all."""
+    return [*rows[:-1], rows[-1] | {"validation_dice": measure()}] if measure else rows
