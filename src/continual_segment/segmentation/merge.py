@@ -45,7 +45,7 @@ LEAST_COVERED = 0.5
 LEFT_TO_OTHERS = 0.25
 """Share of its vote that a pack without disease in its training keeps where a disease-aware pack votes too,
 in the rule `consensus`. With 0, a weak disease-aware pack costs healthy organs; with more than a third,
-diseased organs lose: docs/results.md."""
+diseased organs lose: results/comparison.md."""
 
 
 def highest_probability(predictions: Sequence[PackPrediction], context: ScanContext) -> Decision:
