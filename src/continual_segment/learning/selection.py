@@ -84,7 +84,7 @@ def select(scores: Sequence[Score], reference: Score, tau: float, by: Selection)
 
 
 def loses_at_most(tau: float, dice: float, reference: float) -> bool:
-    """Whether at most tau Dice points are lost; where nothing was measured, nobody can say so."""
+    """Whether at most tau Dice points are lost; False where nothing was measured."""
     return dice >= reference - tau / 100
 
 

@@ -1,4 +1,4 @@
-"""AnomalyHead: what tells diseased tissue in a scan, learned on the frozen encoder, in one file.
+"""AnomalyHead: detects diseased tissue in a scan, learned on the frozen encoder, in one file.
 
 Like a pack it fits the encoder it was learned on and no other, can be added to a model at any time and
 changes nothing that is there. Where several are installed, tissue is as diseased as the surest says.
@@ -124,5 +124,5 @@ def check_encoder(model: Model, head: AnomalyHead) -> None:
 
 
 def head_file(name: str) -> str:
-    """Where a head lies in the model's folder."""
+    """The file of a head in the model's folder."""
     return f"{FOLDER}/{name}{SUFFIX}"

@@ -2,11 +2,11 @@
 
     model.json               sizes, preparation, and the sha256 of every other file
     encoder.safetensors
-    body_parts.safetensors   what tells the body parts of a scan, where it was learned
+    body_parts.safetensors   regressor of body parts, if it was learned
     packs/<name>.pack
 
 Only what model.json lists is part of the model, and model.json is replaced atomically and last, so
-nobody ever sees half of a pack. It lists packs by name, so the order of installation leaves no trace
+no reader ever sees half of a pack. It lists packs by name, so the order of installation leaves no trace
 and removing a pack restores every byte.
 """
 
@@ -96,7 +96,7 @@ class Model:
                 with atomic_path(building / name) as temporary:
                     temporary.write_bytes(content)
             write_json(building / DESCRIPTION, described)
-            building.chmod(0o777 & ~_umask())  # mkdtemp makes folders nobody else can read
+            building.chmod(0o777 & ~_umask())  # mkdtemp makes folders that only their owner can read
             building.rename(folder)
         except BaseException:
             shutil.rmtree(building, ignore_errors=True)
@@ -283,7 +283,7 @@ def check_free(folder: Path) -> None:
 
 
 def pack_file(name: str) -> str:
-    """Where a pack lies in the folder."""
+    """The file of a pack in the folder."""
     return f"packs/{name}{SUFFIX}"
 
 

@@ -168,7 +168,7 @@ class OrganPack:
         return Decoder(self.network, self.plan, len(self.organs), background=not self.regions)
 
     def described(self) -> dict[str, Any]:
-        """Everything but the tensors, as it stands in the file."""
+        """Everything but the tensors, as in the file."""
         return {
             "format": 2 if self._special() else format_of(self.network.described()),
             "name": self.name,
