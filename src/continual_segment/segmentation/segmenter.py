@@ -22,10 +22,11 @@ from continual_segment.model.head import anomaly_heads
 from continual_segment.names import did_you_mean, printable
 from continual_segment.organs import LAST_HASHED_ID, Organ, canonical_name, owned_wholes
 from continual_segment.progress import progress_bar
-from continual_segment.segmentation.backends import start_encoder
+from continual_segment.segmentation.backends import Engine, FloatEngine
 from continual_segment.segmentation.clean_up import IslandRemover, PackPieces, RemovedIslands
 from continual_segment.segmentation.context import ScanContext
 from continual_segment.segmentation.explanation import Explanation, ExplanationBuilder, disagreement
+from continual_segment.segmentation.int8 import int8_engine
 from continual_segment.segmentation.label_upsampler import LabelUpsampler
 from continual_segment.segmentation.merge import RULES, MergeRule, RuleName, only
 from continual_segment.segmentation.nested import Nesting, merge_predictions
@@ -77,8 +78,9 @@ class Segmenter:
         ids = {organ.id for organ in self.organs}
         chosen = [pack for pack in chosen if ids & {organ.id for organ in known[pack.name]}]
         device = torch.device(self.config.device)
-        self.encode = start_encoder(model.load_encoder().to(device), self.config.backend)
-        options = self.config.backend, self.config.mirror, model.prepare.nnunet is not None
+        self.engine = choose_engine(model, self.config)
+        self.encode = self.engine.encoder(model.load_encoder().to(device))
+        options = self.engine, self.config.mirror, model.prepare.nnunet is not None
         self.packs = [PackDecoder.of_pack(pack, known[pack.name], device, *options) for pack in chosen]
         self.regressor = BodyPartRegressor.of_model(model) if self.config.body_parts else None
         heads = anomaly_heads(model) if self._uses_anomalies else []
@@ -243,6 +245,10 @@ class Segmenter:
             chain = self.nesting.chain(organ) if self.config.nested else [organ]
             table[organ] = next((each for each in reversed(chain) if each in requested), 0)
         return table
+
+
+def choose_engine(model: Model, config: SegmentConfig) -> Engine:
+    return int8_engine(model) if config.backend == "int8" else FloatEngine(config.backend)
 
 
 def scores_of(found: LabelUpsampler, scan: PreparedScan, grid: Grid) -> Volume | None:
