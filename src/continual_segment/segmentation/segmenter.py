@@ -29,6 +29,7 @@ from continual_segment.segmentation.explanation import Explanation, ExplanationB
 from continual_segment.segmentation.int8 import int8_engine
 from continual_segment.segmentation.label_upsampler import LabelUpsampler
 from continual_segment.segmentation.merge import RULES, MergeRule, RuleName, only
+from continual_segment.segmentation.nearby_packs import NearbyPacks
 from continual_segment.segmentation.nested import Nesting, merge_predictions
 from continual_segment.segmentation.pack_decoder import PackDecoder
 from continual_segment.segmentation.prepared_scan import PreparedScan, prepare_for_windows
@@ -116,8 +117,9 @@ class Segmenter:
             (grid or scan.grid, *extra_grids),
         )
         first, *others = prepared.samplings(grids)
-        upsamplers = [self._upsampler(self.merge_rule(), first, scores or explain)]
-        upsamplers += [self._upsampler(self.merge_rule(), sampling) for sampling in others]
+        rule, nearby = self.merge_rule(), self._nearby
+        upsamplers = [self._upsampler(rule, first, scores or explain, nearby)]
+        upsamplers += [self._upsampler(rule, sampling, nearby=nearby) for sampling in others]
         builder = self._builder(prepared) if explain else None
         self._run(prepared, context, [upsamplers], builder, title)
         labels, *labels_on = self._label_maps(prepared, upsamplers, grids)
@@ -208,8 +210,24 @@ class Segmenter:
             decision, where = merged[0]
             builder.add(slab.box, self._label_of[decision.organ.cpu().numpy()], decision, where)
 
-    def _upsampler(self, rule: MergeRule, sampling: Sampling, scores: bool = False) -> LabelUpsampler:
-        return LabelUpsampler(rule, sampling, self._label_of, scores)
+    def _upsampler(
+        self,
+        rule: MergeRule,
+        sampling: Sampling,
+        scores: bool = False,
+        nearby: NearbyPacks | None = None,
+    ) -> LabelUpsampler:
+        return LabelUpsampler(rule, sampling, self._label_of, scores, nearby)
+
+    @cached_property
+    def _nearby(self) -> NearbyPacks | None:
+        """None where packs that see no organ nearby have a say all the same, or could not be found.
+
+        Of overlapping regions only one is in a prediction, the others may be present as well.
+        """
+        if self.config.merge != "consensus" or any(pack.regions for pack in self.packs):
+            return None
+        return NearbyPacks(self.packs, self.nesting if self.config.nested else Nesting({}))
 
     def _label_maps(
         self, scan: PreparedScan, found: Sequence[LabelUpsampler], grids: Sequence[Grid]
