@@ -175,15 +175,13 @@ def measure(scan: Path, model: Path, out: Path, backend: str, how: str, threads:
     from continual_segment.files import read_scan, write_labels
     from continual_segment.malloc import keep_freed_memory
     from continual_segment.model import Model
-    from continual_segment.segmentation import SegmentConfig, Segmenter, sliding_window
-    from continual_segment.segmentation import segmenter as segmenter_module
+    from continual_segment.segmentation import SegmentConfig, Segmenter
 
     keep_freed_memory()
     if threads:
         torch.set_num_threads(threads)
     if how == "same":
-        sliding_window.gaussian_weights = nnunet_weights
-        segmenter_module.body_box = lambda voxels, window: (slice(None), slice(None))
+        use_nnunet_windows()
     begun = time.perf_counter()
     opened = Model.open(model)
     segmenter = Segmenter(opened, config=SegmentConfig(backend=backend, progress=False))  # type: ignore[arg-type]
@@ -196,16 +194,14 @@ def measure(scan: Path, model: Path, out: Path, backend: str, how: str, threads:
     return {"seconds": seconds, "peak": peak, "share": work(opened, windows()) / seconds / machine_peak()}
 
 
-def nnunet_weights(window: tuple[int, ...]) -> Any:
-    """nnU-Net's weights of a window, their middle half a voxel beside ours: random networks feel that."""
-    import numpy as np
-    from scipy.ndimage import gaussian_filter
+def use_nnunet_windows() -> None:
+    """Windows over the whole scan, where nnU-Net has them and weighted as it does, from now on."""
+    from continual_segment.segmentation import prepared_scan
+    from continual_segment.segmentation.nnunet_inference import NNUNET_TILING
+    from continual_segment.segmentation.padded_scan import WHOLE
 
-    weights = np.zeros(window, np.float32)
-    weights[tuple(size // 2 for size in window)] = 1
-    weights = gaussian_filter(weights, [size / 8 for size in window], mode="constant", cval=0)
-    weights /= weights.max()
-    return np.maximum(weights, weights[weights > 0].min())
+    prepared_scan.body_box = lambda scan, window: WHOLE
+    prepared_scan.ResampledScan.tiling = NNUNET_TILING
 
 
 def neck_to_pelvis(segmenter: Any, slices: int) -> Any:

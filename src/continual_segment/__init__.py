@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test compar
     from continual_segment.segmentation import MultiSegmenter as MultiSegmenter
     from continual_segment.segmentation import SegmentConfig as SegmentConfig
     from continual_segment.segmentation import Segmenter as Segmenter
+    from continual_segment.segmentation.quantise import quantise as quantise
     from continual_segment.training import LossConfig as LossConfig
     from continual_segment.volume import LabelMap as LabelMap
     from continual_segment.volume import Volume as Volume
@@ -58,6 +59,7 @@ _HOMES = {
     "learn": "api",
     "load_preset": "config",
     "prepare": "data.prepare",
+    "quantise": "segmentation.quantise",
     "segment": "clinic.segment",
     "verify": "model",
 }

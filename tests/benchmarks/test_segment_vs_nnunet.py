@@ -9,7 +9,7 @@ import pytest
 
 from continual_segment.model import Model
 from continual_segment.organs import BODY_PARTS
-from continual_segment.segmentation import ScanContext, SegmentConfig, Segmenter
+from continual_segment.segmentation import ScanContext, SegmentConfig, Segmenter, prepared_scan
 from continual_segment.segmentation.sliding_window import count_windows
 from continual_segment.volume import Grid, Volume
 
@@ -63,3 +63,15 @@ def test_a_pack_out_of_its_body_parts_adds_no_work(script, segmenter, shared_mod
     alone = script.work(model, dict.fromkeys(found, 0) | {other.profile.name: 1})
     assert alone > 0
     assert script.work(model, found) < script.work(model, dict.fromkeys(found, found[""]))
+
+
+def test_the_line_of_one_pack_runs_every_window_of_the_scan(
+    script, segmenter, shared_model_folder, monkeypatch
+):
+    for target, name in ((prepared_scan, "body_box"), (prepared_scan.ResampledScan, "tiling")):
+        monkeypatch.setattr(target, name, getattr(target, name))  # restored after the test
+    script.use_nnunet_windows()
+    model = Model.open(shared_model_folder)
+    scan, windows = scan_in_air(model), script.count_runs(segmenter)
+    segmenter(scan)
+    assert windows()[""] == count_windows(scan.grid.shape, model.window, 0.5)

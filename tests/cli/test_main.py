@@ -11,7 +11,7 @@ import pytest
 from continual_segment.cli import main as cli
 from continual_segment.cli.main import COMMANDS, main, make_parser
 from continual_segment.config import PRESETS
-from continual_segment.segmentation.backends import BACKENDS
+from continual_segment.segmentation.backends import BACKEND_NAMES
 from continual_segment.segmentation.merge import RULES
 
 HELP = """
@@ -74,7 +74,7 @@ def test_segmenting_from_nifti_to_nifti_imports_nothing_that_other_outputs_need(
 
 @pytest.mark.parametrize(
     ("command", "names"),
-    [("learn", PRESETS), ("benchmark", PRESETS), ("segment", RULES), ("segment", BACKENDS)],
+    [("learn", PRESETS), ("benchmark", PRESETS), ("segment", RULES), ("segment", BACKEND_NAMES)],
 )
 def test_help_names_every_preset_merge_rule_and_backend(command, names, capsys):
     with pytest.raises(SystemExit):

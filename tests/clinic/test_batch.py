@@ -21,6 +21,7 @@ from continual_segment.errors import ConfigError, ScanError
 from continual_segment.files import read_labels
 from continual_segment.organs import find_organ
 from continual_segment.segmentation import SegmentConfig
+from continual_segment.segmentation.backends import FloatEngine
 
 IDS = {name: find_organ(name).id for name in CENTRES_MM}
 REQUEST = {"encoder": "one"}
@@ -99,7 +100,7 @@ def test_a_batch_may_be_resumed_with_another_backend_but_not_with_other_settings
 
     def request(**settings):
         empty = {"packs": [], "heads": [], "organs": [], "regressor": None, "encoder_fingerprint": ""}
-        empty |= {"pieces_of_pack": {}}
+        empty |= {"pieces_of_pack": {}, "engine": FloatEngine()}
         return request_of(SimpleNamespace(config=SegmentConfig(**settings), **empty), {})
 
     assert request() == request(backend="compiled") == request(device="cuda") == request(progress=False)
@@ -207,6 +208,7 @@ def test_other_body_parts_or_anomaly_heads_are_another_request():
             "regressor": None,
             "encoder_fingerprint": "",
             "pieces_of_pack": {},
+            "engine": FloatEngine(),
         }
         segmenter = Namespace(config=SegmentConfig(), heads=profiles, **empty)
         return request_of(segmenter, {}, regressor and Namespace(fingerprint=regressor))

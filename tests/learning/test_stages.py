@@ -24,7 +24,7 @@ def config(preset, quick, no_pictures):
     return replace(
         learned,
         stage=StageConfig(ALL),
-        prune=PruneConfig(validation_windows=4, candidates=2, tau=0.0),
+        prune=PruneConfig(validation_windows=4, candidates=2, tau=100.0),
     )
 
 

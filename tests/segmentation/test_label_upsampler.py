@@ -1,5 +1,7 @@
 """Labels on the scan's grid are those of all organs interpolated at all voxels."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -8,10 +10,13 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from continual_segment.networks import Decoder, DecoderPlan, NetworkConfig
+from continual_segment.segmentation import nearby_packs
 from continual_segment.segmentation import slab as slab_module
 from continual_segment.segmentation.context import ScanContext
 from continual_segment.segmentation.label_upsampler import LabelUpsampler
 from continual_segment.segmentation.merge import RULES, highest_probability
+from continual_segment.segmentation.nearby_packs import NearbyPacks
+from continual_segment.segmentation.nested import Nesting, merge_predictions
 from continual_segment.segmentation.pack_decoder import PackDecoder
 from continual_segment.segmentation.predictions import PackProfile
 from continual_segment.segmentation.sampling import Axis, Sampling
@@ -44,11 +49,13 @@ def make_values(packs, shape):
 
 
 @torch.no_grad()
-def in_slabs(packs, values, shares, shape, heights, rule=highest_probability, scores=False, context=None):
+def in_slabs(
+    packs, values, shares, shape, heights, rule=highest_probability, scores=False, context=None, nearby=None
+):
     """Labels on a grid, from slabs of these heights."""
     depth = values[0].shape[1]
     sampling = shape if isinstance(shape, Sampling) else Sampling(values[0].shape[1:], shape, shape)
-    found = LabelUpsampler(rule, sampling, EVERYTHING, scores)
+    found = LabelUpsampler(rule, sampling, EVERYTHING, scores, nearby)
     start = 0
     while start < depth:
         stop = min(depth, start + heights[start % len(heights)])
@@ -250,3 +257,68 @@ def test_voxels_that_were_not_scanned_are_background_and_not_computed():
     np.testing.assert_array_equal(found.organ, np.where(scanned, whole.organ, 0))
     np.testing.assert_array_equal(found.score, np.where(scanned, whole.score, 0))
     assert sum(asked) - of_whole < 0.8 * of_whole
+
+
+MANY_IDS = ((3, 1, 7, 20, 21), (1, 9), (114, 9), (50,), (131, 2), (114, 131, 5))
+NESTING = Nesting({131: 50, 114: 7})
+
+
+def make_many_packs(draw):
+    """Packs that share organs and parts of organs; some are disease-aware, some cover one body part alone."""
+    torch.manual_seed(0)
+    packs = []
+    for number, ids in enumerate(MANY_IDS):
+        coverage = {"chest": 1.0, "abdomen": draw(st.sampled_from([0.0, 0.3, 1.0]))}
+        profile = PackProfile(str(number), str(number), coverage, draw(st.booleans()))
+        packs.append(PackDecoder(Decoder(NETWORK, DecoderPlan(("2d",)), len(ids)), ids, CPU, profile))
+    return packs
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 1000), least=st.sampled_from([1, 50, 2000]))
+def test_packs_without_an_organ_nearby_change_neither_labels_nor_scores(data, seed, least):
+    packs = make_many_packs(data.draw)
+    torch.manual_seed(seed)
+    values, shares = make_values(packs, (9, 10, 11)), []
+    for pack, value in zip(packs, values, strict=True):
+        if not pack.accumulates_features:
+            value[0] += data.draw(st.sampled_from([0.0, 3.0, 6.0]))
+        ran = (torch.rand(9, 10, 11) * 3).clamp(0, 1) * (torch.rand(9, 1, 1) > 0.3)
+        shares.append(data.draw(st.sampled_from([None, ran])))
+        if shares[-1] is not None:
+            value *= shares[-1] > 0
+    context = ScanContext.of(np.random.default_rng(seed).integers(1, 3, 9))
+    asked = []
+
+    def rule(predictions, context):
+        asked.append(len(predictions) * predictions[0].score.numel())
+        return merge_predictions(RULES["consensus"], predictions, context, NESTING)
+
+    def run(nearby):
+        asked.clear()
+        return in_slabs(packs, values, shares, (17, 24, 21), [4, 2], rule, True, context, nearby), sum(asked)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nearby_packs, "LEAST_PIXELS", least)
+        (expected, all_asked), (found, few_asked) = run(None), run(NearbyPacks(packs, NESTING))
+    np.testing.assert_array_equal(found.organ, expected.organ)
+    np.testing.assert_array_equal(found.score, expected.score)
+    assert few_asked <= all_asked
+
+
+def test_a_pack_far_from_its_organs_is_not_asked(monkeypatch):
+    monkeypatch.setattr(nearby_packs, "LEAST_PIXELS", 1)
+    packs = make_packs()
+    torch.manual_seed(2)
+    values = make_values(packs, (8, 12, 12))
+    values[1][0] += 100  # background everywhere
+    values[1][:, :, :, :3] = torch.tensor([-100.0, 100.0, 0.0])[:, None, None, None]
+    asked = []
+
+    def rule(predictions, context):
+        asked.append((len(predictions), predictions[0].score.numel()))
+        return RULES["consensus"](predictions, context)
+
+    merge = partial(merge_predictions, rule)
+    in_slabs(packs, values, [None, None], (8, 40, 40), [8], merge, nearby=NearbyPacks(packs, Nesting({})))
+    assert {count for count, _ in asked[1:]} == {1, 2}  # the first question is of the prepared slices

@@ -19,6 +19,7 @@ from continual_segment.cli import (
     pack,
     phantom,
     prepare,
+    quantise,
     segment,
     verify,
 )
@@ -35,13 +36,14 @@ COMMANDS = (
     learn,
     pack,
     verify,
+    quantise,
     segment,
     export_nnunet,
     bodyparts,
     evaluate,
     benchmark,
 )
-RUN_NETWORKS = ("demo", "learn", "segment", "bodyparts", "benchmark")
+RUN_NETWORKS = ("demo", "learn", "quantise", "segment", "bodyparts", "benchmark")
 
 
 def make_parser() -> argparse.ArgumentParser:

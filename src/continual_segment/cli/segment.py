@@ -183,7 +183,8 @@ def add_speed(parser: argparse.ArgumentParser) -> None:
         "--backend",
         metavar="NAME",
         help="what computes the networks: eager (PyTorch as it is), compiled (slow to start the first time, "
-        "then faster), openvino (an extra to install) (default: eager)",
+        "then faster), openvino (an extra to install), int8 (what `conseg quantise` made of the model; "
+        "float32 where there is none or the CPU lacks VNNI) (default: eager)",
     )
     add_device(group, default="cpu")
 

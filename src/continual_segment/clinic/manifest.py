@@ -26,13 +26,12 @@ from continual_segment.files import Source
 from continual_segment.files.dicom.listing import for_manifest
 from continual_segment.model.fingerprint import fingerprint_data
 from continual_segment.model.pieces import OrganPieces
-from continual_segment.segmentation import MultiSegmenter, SegmentConfig, Segmenter
+from continual_segment.segmentation import MultiSegmenter, Segmenter
 
 FOLDER = "manifest"
-HOW_COMPUTED = ("device", "backend")
-"""Settings that change a result by rounding alone, so that a batch may be resumed with others."""
-NOT_THE_RESULT = ("progress", *HOW_COMPUTED)
-"""Settings that a result does not depend on."""
+NOT_THE_RESULT = ("progress", "device", "backend")
+"""Settings that change a result by rounding alone, if at all: a batch may be resumed with others. Networks in
+int8 are in the request."""
 
 
 def request_of(
@@ -52,7 +51,7 @@ def request_of(
 def model_request(segmenter: Segmenter, regressor: BodyPartRegressor | None) -> dict[str, Any]:
     """What a result depends on in one model."""
     regressor = regressor or segmenter.regressor
-    return {
+    found = {
         "encoder": segmenter.encoder_fingerprint,
         "packs": {pack.profile.name: pack.profile.fingerprint for pack in segmenter.packs},
         "anomaly_heads": {head.profile.name: head.profile.fingerprint for head in segmenter.heads},
@@ -60,6 +59,7 @@ def model_request(segmenter: Segmenter, regressor: BodyPartRegressor | None) -> 
         "pieces": fingerprint_of(segmenter.pieces_of_pack),
         "organs": [organ.name for organ in segmenter.organs],
     }
+    return found | ({"int8": segmenter.engine.quantised} if segmenter.engine.quantised else {})
 
 
 def fingerprint_of(pieces: Mapping[str, Mapping[str, OrganPieces]]) -> str | None:
@@ -72,9 +72,14 @@ def fingerprint_of(pieces: Mapping[str, Mapping[str, OrganPieces]]) -> str | Non
     return fingerprint_data(known) if known else None
 
 
-def how_computed(config: SegmentConfig) -> dict[str, str]:
-    """What the manifest records of the settings that are not part of the request."""
-    return {name: getattr(config, name) for name in HOW_COMPUTED}
+def how_computed(segmenter: Segmenter | MultiSegmenter) -> dict[str, str]:
+    """What the manifest records of the settings that are not part of the request.
+
+    The backend is the one that ran, also where another was requested.
+    """
+    each = segmenter.segmenters.values() if isinstance(segmenter, MultiSegmenter) else [segmenter]
+    backends = sorted({one.engine.backend for one in each})
+    return {"device": segmenter.config.device, "backend": ", ".join(backends)}
 
 
 def manifest_of(

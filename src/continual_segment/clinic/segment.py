@@ -196,7 +196,7 @@ def segment_case(
         found.explanation,
         segmenter.config.nested,
         seconds,
-        how_computed(segmenter.config),
+        how_computed(segmenter),
         next(iter(found.labels_on), None),
         found.removed,
     )

@@ -2,26 +2,36 @@
 
 A backend takes a network in evaluation mode and returns a function with the same inputs and outputs. All
 compute in float32 on a CPU; on CUDA, convolutions run in float16 (autocast), as in nnU-Net. Results of
-different backends differ by rounding only.
+different backends differ by rounding only. `int8` is none of these: it runs quantised copies of the networks
+(segmentation/int8.py). An Engine starts the networks of a model by either way.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, get_args
 
 import torch
-from platformdirs import user_cache_path
 from torch import Tensor, nn
 
-from continual_segment.errors import ConfigError
 from continual_segment.networks import Decoder, GeneralEncoder
 from continual_segment.networks.heads import ProjectionHead
+from continual_segment.segmentation.openvino_runtime import (
+    Run,
+    cache_folder,
+    convert,
+    import_without_telemetry,
+    start,
+)
+from continual_segment.segmentation.predictions import PackProfile
 
-BackendName = Literal["eager", "compiled", "openvino"]
+FloatBackend = Literal["eager", "compiled", "openvino"]
+BackendName = Literal["eager", "compiled", "openvino", "int8"]
+Encode = Callable[[Tensor], Sequence[Tensor]]
+Decode = Callable[[Sequence[Tensor]], Tensor]
 
 
 class FlatEncoder(nn.Module):
@@ -46,14 +56,12 @@ class FlatDecoder(nn.Module):
         return self.decoder.finest(features) if self.without_head else self.decoder(features)
 
 
-def start_encoder(encoder: GeneralEncoder, backend: BackendName) -> Callable[[Tensor], Sequence[Tensor]]:
+def start_encoder(encoder: GeneralEncoder, backend: FloatBackend) -> Encode:
     """The encoder, ready to run."""
     return BACKENDS[backend](FlatEncoder(encoder))
 
 
-def start_decoder(
-    decoder: Decoder | ProjectionHead, without_head: bool, backend: BackendName
-) -> Callable[[Sequence[Tensor]], Tensor]:
+def start_decoder(decoder: Decoder | ProjectionHead, without_head: bool, backend: FloatBackend) -> Decode:
     """A decoder, ready to run: logits, or the finest features without its last layer."""
     run = BACKENDS[backend](FlatDecoder(decoder, without_head))
     return lambda features: run(*features)
@@ -77,44 +85,58 @@ def compiled(network: nn.Module) -> Callable[..., Any]:
 
 def openvino(network: nn.Module) -> Callable[..., Any]:
     """Intel's OpenVINO in float32; compiled once for each input shape."""
-    try:
-        import openvino as ov
-    except ImportError as error:
-        raise ConfigError(
-            "The backend 'openvino' needs OpenVINO, which is not installed. "
-            "`pip install 'continual-segment[openvino]'` does that; --backend eager always works."
-        ) from error
-    core = ov.Core()
-    core.set_property({"CACHE_DIR": str(cache_folder() / "openvino")})
-    compiled_for: dict[tuple[torch.Size, ...], Any] = {}
+    ov = import_without_telemetry("openvino", "openvino")
+    started: dict[tuple[torch.Size, ...], Run] = {}
 
     def run(*inputs: Tensor) -> Any:
         shapes = tuple(each.shape for each in inputs)
-        if shapes not in compiled_for:
-            with torch.no_grad():
-                converted = ov.convert_model(network, example_input=inputs, input=[list(s) for s in shapes])
-            compiled_for[shapes] = core.compile_model(
-                converted, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads()}
-            )
-        found = compiled_for[shapes]([each.contiguous().numpy() for each in inputs])
-        tensors = tuple(torch.from_numpy(found[i]) for i in range(len(found)))
-        return tensors if len(tensors) > 1 else tensors[0]
+        if shapes not in started:
+            started[shapes] = start(ov, convert(ov, network, inputs))
+        found = started[shapes](*inputs)
+        return found if len(found) > 1 else found[0]
 
     return run
 
 
-def threads() -> int:
-    """As many as PyTorch uses."""
-    return torch.get_num_threads()
-
-
-def cache_folder() -> Path:
-    """Cache of compiled networks."""
-    return user_cache_path("continual-segment", appauthor=False)
-
-
-BACKENDS: dict[BackendName, Callable[[nn.Module], Callable[..., Any]]] = {
+BACKENDS: dict[FloatBackend, Callable[[nn.Module], Callable[..., Any]]] = {
     "eager": eager,
     "compiled": compiled,
     "openvino": openvino,
 }
+"""Backends that compute in float32. int8 runs other networks: segmentation/int8.py."""
+BACKEND_NAMES: tuple[BackendName, ...] = get_args(BackendName)
+
+
+class Engine(Protocol):
+    """Starts the networks of one model."""
+
+    @property
+    def backend(self) -> BackendName: ...
+
+    @property
+    def quantised(self) -> Mapping[str, str]:
+        """Checksums of the int8 networks that take the place of the model's, by pack or "encoder"."""
+        ...
+
+    def encoder(self, encoder: GeneralEncoder) -> Encode: ...
+
+    def decoder(self, decoder: Decoder | ProjectionHead, without_head: bool, profile: PackProfile) -> Decode:
+        """`profile` identifies the pack that the decoder belongs to."""
+        ...
+
+
+@dataclass(frozen=True)
+class FloatEngine:
+    """Runs the networks as they are stored."""
+
+    backend: FloatBackend = "eager"
+    quantised: Mapping[str, str] = field(default_factory=dict, init=False)
+
+    def encoder(self, encoder: GeneralEncoder) -> Encode:
+        return start_encoder(encoder, self.backend)
+
+    def decoder(self, decoder: Decoder | ProjectionHead, without_head: bool, profile: PackProfile) -> Decode:
+        return start_decoder(decoder, without_head, self.backend)
+
+
+EAGER = FloatEngine()

@@ -13,6 +13,7 @@ Out: labels, and on request scores, on the scan's grid or on its slices as they 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from torch import Tensor
 from continual_segment.packed import PackedVoxels
 from continual_segment.segmentation.context import ScanContext
 from continual_segment.segmentation.merge import MergeRule
+from continual_segment.segmentation.nearby_packs import NearbyPacks, groups
 from continual_segment.segmentation.padded_scan import Box
 from continual_segment.segmentation.predictions import Decision
 from continual_segment.segmentation.sampling import Axis, Sampling
@@ -45,10 +47,18 @@ class LabelUpsampler:
     """Writes the labels of one merge rule on one grid, slice by slice."""
 
     def __init__(
-        self, rule: MergeRule, sampling: Sampling, label_of: np.ndarray, scores: bool = False
+        self,
+        rule: MergeRule,
+        sampling: Sampling,
+        label_of: np.ndarray,
+        scores: bool = False,
+        nearby: NearbyPacks | None = None,
     ) -> None:
-        """`label_of` maps organ ids to labels, 0 for organs that are not requested."""
-        self.rule, self.sampling, self.label_of = rule, sampling, label_of
+        """`label_of` maps organ ids to labels, 0 for organs that are not requested.
+
+        `nearby` finds the packs that the rule is asked about; None: always all.
+        """
+        self.rule, self.sampling, self.label_of, self.nearby = rule, sampling, label_of, nearby
         plane = sampling.shape[1:]
         self._organ = PackedVoxels(plane, np.uint16)
         self._score = PackedVoxels(plane, np.float16) if scores else None
@@ -56,6 +66,8 @@ class LabelUpsampler:
         """Prepared slice -> organs and scores (y, x)."""
         self._planes: dict[int, Plane] = {}
         """The prepared slices around the last slice that was written."""
+        self._masks: dict[int, np.ndarray] = {}
+        """Prepared slice -> masks of NearbyPacks, of the slices around the last slice that was written."""
         self._position: tuple[tuple[float, float], Box] | None = None
         """Shift and box that `_across` and `_planes` belong to."""
         self._across: tuple[Axis, Axis]
@@ -117,9 +129,8 @@ class LabelUpsampler:
             scores = torch.lerp(below.score, above.score, part).cpu().numpy()
         scanned = self.sampling.scanned(z, inside)
         undecided = np.flatnonzero(~known if scanned is None else ~known & scanned)
-        for first in range(0, len(undecided), voxels_at_once(slab.packs)):
-            pixels = undecided[first : first + voxels_at_once(slab.packs)]
-            decision = self._decide(z, pixels, slab)
+        for pixels, packs in self._questions(z, undecided, slab):
+            decision = self._decide(z, pixels, slab, packs)
             found = self.label_of[decision.organ.flatten().cpu().numpy()]
             labels.flat[pixels] = found
             if scores is not None:
@@ -128,14 +139,43 @@ class LabelUpsampler:
             if stored is not None and values is not None:
                 stored.append(values if scanned is None else values * scanned, inside)
 
-    def _decide(self, z: int, pixels: np.ndarray, slab: Slab) -> Decision:
+    def _questions(
+        self, z: int, undecided: np.ndarray, slab: Slab
+    ) -> Iterator[tuple[np.ndarray, Sequence[int]]]:
+        """The undecided pixels of a slice in pieces, and the packs that can change their labels."""
+        everywhere = range(len(slab.packs))
+        asked: Sequence[tuple[np.ndarray, Sequence[int]]] = [(undecided, everywhere)]
+        if self.nearby is not None and len(undecided):
+            masks = self._masks_around(z, undecided, slab)
+            asked = [(undecided[pixels], packs) for pixels, packs in groups(masks)]
+        for pixels, packs in asked:
+            # where no organ is present, any pack answers background
+            numbers = packs or everywhere[:1]
+            at_once = voxels_at_once([slab.packs[number] for number in numbers])
+            for first in range(0, len(pixels), at_once):
+                yield pixels[first : first + at_once], numbers
+
+    def _masks_around(self, z: int, pixels: np.ndarray, slab: Slab) -> np.ndarray:
+        """(pixel, byte): the packs that any of the prepared voxels around a pixel has to ask."""
+        assert self.nearby is not None
+        corners = self._corners(z, pixels, slab)
+        for at in {at for at, _, _ in corners} - self._masks.keys():
+            plane = at - slab.slices.start
+            carried = plane < 0
+            self._masks[at] = self.nearby.masks(*((self._carried, 0) if carried else (slab.outputs, plane)))
+        self._masks = {at: self._masks[at] for at, _, _ in corners}
+        return np.bitwise_or.reduce([self._masks[at][indices.cpu().numpy()] for at, indices, _ in corners])
+
+    def _decide(self, z: int, pixels: np.ndarray, slab: Slab, packs: Sequence[int]) -> Decision:
         """The rule's decision on some pixels of a slice, each as a slice of its own (pixel, 1, 1)."""
         corners = self._corners(z, pixels, slab)
         predictions = []
-        for number, pack in enumerate(slab.packs):
+        for number in packs:
             values, share = self._interpolated(number, corners, slab)
             predictions.append(
-                pack.predict(values[..., None, None], None if share is None else share[:, None, None])
+                slab.packs[number].predict(
+                    values[..., None, None], None if share is None else share[:, None, None]
+                )
             )
         return self.rule(predictions, self._context_at(z, pixels, slab.context))
 
@@ -173,10 +213,13 @@ class LabelUpsampler:
         values: Tensor | None = None
         share: Tensor | None = None
         output = slab.outputs[number]
-        for z, indices, weights in corners:
+        planes = {}
+        for z in dict.fromkeys(z for z, _, _ in corners):
             at = z - slab.slices.start
-            plane, shares = self._carried[number].plane(0) if at < 0 else output.plane(at)
-            term = plane.index_select(1, indices).float() * weights
+            planes[z] = self._carried[number].plane(0) if at < 0 else output.plane(at)
+        for z, indices, weights in corners:
+            plane, shares = planes[z]
+            term = plane.index_select(1, indices) * weights
             values = term if values is None else values.add_(term)
             part = weights if shares is None else shares[indices] * weights
             share = part if share is None else share + part

@@ -80,7 +80,8 @@ def merge_predictions(
     ranked = [predictions[index] for index in order]
     nesting = nesting or Nesting({})
     decision = rule([on_layer(prediction, nesting, 0) for prediction in ranked], context)
-    for layer in range(1, nesting.depth + 1):
+    parts_known = any(nesting.wholes.keys() & prediction.organ_ids.tolist() for prediction in ranked)
+    for layer in range(1, nesting.depth + 1) if parts_known else ():
         parts = [
             within(on_layer(prediction, nesting, layer), decision.organ, nesting) for prediction in ranked
         ]

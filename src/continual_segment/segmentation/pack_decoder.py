@@ -14,7 +14,7 @@ from continual_segment.model.head import AnomalyHead
 from continual_segment.networks import Decoder
 from continual_segment.networks.heads import ProjectionHead
 from continual_segment.organs import UNKNOWN_PART, Organ
-from continual_segment.segmentation.backends import BackendName, start_decoder
+from continual_segment.segmentation.backends import EAGER, Engine
 from continual_segment.segmentation.padded_scan import Box
 from continual_segment.segmentation.predictions import PackPrediction, PackProfile
 from continual_segment.segmentation.window_accumulator import WindowAccumulator
@@ -41,7 +41,7 @@ class PackDecoder:
         organ_ids: Sequence[int],
         device: torch.device,
         profile: PackProfile | None = None,
-        backend: BackendName = "eager",
+        engine: Engine = EAGER,
         output: DecoderOutput | None = None,
     ) -> None:
         output = output or DecoderOutput()
@@ -57,7 +57,7 @@ class PackDecoder:
         self.accumulates_features = outputs > features * (2 if output.as_nnunet else 1)
         """Whether features are accumulated, or logits: those are fewer, or have to be nnU-Net's."""
         self.channels = features if self.accumulates_features else outputs
-        self.decode = start_decoder(self.decoder, self.accumulates_features, backend)
+        self.decode = engine.decoder(self.decoder, self.accumulates_features, self.profile)
 
     @classmethod
     def of_pack(
@@ -65,7 +65,7 @@ class PackDecoder:
         pack: OrganPack,
         organs: Sequence[Organ],
         device: torch.device,
-        backend: BackendName = "eager",
+        engine: Engine = EAGER,
         mirror: bool = False,
         as_nnunet: bool = False,
     ) -> PackDecoder:
@@ -74,7 +74,7 @@ class PackDecoder:
             pack.name, pack.fingerprint, pack.coverage, bool(pack.anomalies), pack.distribution
         )
         output = DecoderOutput(pack.regions, pack.mirror_axes if mirror else (), as_nnunet)
-        return cls(pack.decoder(), [organ.id for organ in organs], device, profile, backend, output)
+        return cls(pack.decoder(), [organ.id for organ in organs], device, profile, engine, output)
 
     @classmethod
     def of_head(cls, head: AnomalyHead, device: torch.device) -> PackDecoder:

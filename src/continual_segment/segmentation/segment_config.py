@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from continual_segment.segmentation.backends import BACKENDS, BackendName
+from continual_segment.segmentation.backends import BACKEND_NAMES, BackendName
 from continual_segment.segmentation.merge import RULES, RuleName
 
 
@@ -35,7 +35,8 @@ class SegmentConfig:
     device: str = "cpu"
     """cpu, cuda, cuda:1, mps, ..."""
     backend: BackendName = "eager"
-    """Engine that runs the networks; segmentation/backends.py lists the choices."""
+    """Engine that runs the networks; segmentation/backends.py lists the choices. All but int8, which runs
+    what `conseg quantise` stored beside the model, give the same results up to rounding."""
     progress: bool = True
     """Whether to show a progress bar per scan."""
 
@@ -46,9 +47,9 @@ class SegmentConfig:
             raise ValueError(f"merge is one of {', '.join(RULES)}, not {self.merge!r}.")
         if not 0 <= self.skip_below < 1:
             raise ValueError(f"skip_below is a share from 0 to below 1, not {self.skip_below}.")
-        if self.backend not in BACKENDS:
-            raise ValueError(f"backend is one of {', '.join(BACKENDS)}, not {self.backend!r}.")
-        if self.backend == "openvino" and self.device != "cpu":
-            raise ValueError(f"The backend openvino computes on the cpu, not on {self.device}.")
+        if self.backend not in BACKEND_NAMES:
+            raise ValueError(f"backend is one of {', '.join(BACKEND_NAMES)}, not {self.backend!r}.")
+        if self.backend in ("openvino", "int8") and self.device != "cpu":
+            raise ValueError(f"The backend {self.backend} computes on the cpu, not on {self.device}.")
         if self.windows_at_once < 1:
             raise ValueError(f"windows_at_once is at least 1, not {self.windows_at_once}.")

@@ -22,12 +22,14 @@ from continual_segment.model.head import anomaly_heads
 from continual_segment.names import did_you_mean, printable
 from continual_segment.organs import LAST_HASHED_ID, Organ, canonical_name, owned_wholes
 from continual_segment.progress import progress_bar
-from continual_segment.segmentation.backends import start_encoder
+from continual_segment.segmentation.backends import Engine, FloatEngine
 from continual_segment.segmentation.clean_up import IslandRemover, PackPieces, RemovedIslands
 from continual_segment.segmentation.context import ScanContext
 from continual_segment.segmentation.explanation import Explanation, ExplanationBuilder, disagreement
+from continual_segment.segmentation.int8 import int8_engine
 from continual_segment.segmentation.label_upsampler import LabelUpsampler
 from continual_segment.segmentation.merge import RULES, MergeRule, RuleName, only
+from continual_segment.segmentation.nearby_packs import NearbyPacks
 from continual_segment.segmentation.nested import Nesting, merge_predictions
 from continual_segment.segmentation.pack_decoder import PackDecoder
 from continual_segment.segmentation.prepared_scan import PreparedScan, prepare_for_windows
@@ -85,8 +87,9 @@ class Segmenter:
         ids = {organ.id for organ in self.organs}
         chosen = [pack for pack in chosen if ids & {organ.id for organ in known[pack.name]}]
         device = torch.device(self.config.device)
-        self.encode = start_encoder(model.load_encoder().to(device), self.config.backend)
-        options = self.config.backend, self.config.mirror, model.prepare.nnunet is not None
+        self.engine = choose_engine(model, self.config)
+        self.encode = self.engine.encoder(model.load_encoder().to(device))
+        options = self.engine, self.config.mirror, model.prepare.nnunet is not None
         self.packs = [PackDecoder.of_pack(pack, known[pack.name], device, *options) for pack in chosen]
         self.regressor = BodyPartRegressor.of_model(model) if self.config.body_parts else None
         heads = anomaly_heads(model) if self._uses_anomalies else []
@@ -121,9 +124,9 @@ class Segmenter:
             (grid or scan.grid, *extra_grids),
         )
         first, *others = prepared.samplings(grids)
-        rule = self.merge_rule()
-        upsamplers = [self._upsampler(rule, first, scores or explain)]
-        upsamplers += [self._upsampler(rule, sampling) for sampling in others]
+        rule, nearby = self.merge_rule(), self._nearby
+        upsamplers = [self._upsampler(rule, first, scores or explain, nearby)]
+        upsamplers += [self._upsampler(rule, sampling, nearby=nearby) for sampling in others]
         builder = self._builder(prepared) if explain else None
         self._run(prepared, context, [upsamplers], builder, title)
         labels, *labels_on = self._label_maps(prepared, upsamplers, grids)
@@ -220,8 +223,24 @@ class Segmenter:
             decision, where = merged[0]
             builder.add(slab.box, self._label_of[decision.organ.cpu().numpy()], decision, where)
 
-    def _upsampler(self, rule: LabelRule, sampling: Sampling, scores: bool = False) -> LabelUpsampler:
-        return LabelUpsampler(rule.merge, sampling, self._label_of, scores)
+    def _upsampler(
+        self,
+        rule: LabelRule,
+        sampling: Sampling,
+        scores: bool = False,
+        nearby: NearbyPacks | None = None,
+    ) -> LabelUpsampler:
+        return LabelUpsampler(rule.merge, sampling, self._label_of, scores, nearby)
+
+    @cached_property
+    def _nearby(self) -> NearbyPacks | None:
+        """None where packs that see no organ nearby have a say all the same, or could not be found.
+
+        Of overlapping regions only one is in a prediction, the others may be present as well.
+        """
+        if self.config.merge != "consensus" or any(pack.regions for pack in self.packs):
+            return None
+        return NearbyPacks(self.packs, self.nesting if self.config.nested else Nesting({}))
 
     def _label_maps(
         self, scan: PreparedScan, found: Sequence[LabelUpsampler], grids: Sequence[Grid]
@@ -257,6 +276,10 @@ class Segmenter:
             chain = self.nesting.chain(organ) if self.config.nested else [organ]
             table[organ] = next((each for each in reversed(chain) if each in requested), 0)
         return table
+
+
+def choose_engine(model: Model, config: SegmentConfig) -> Engine:
+    return int8_engine(model) if config.backend == "int8" else FloatEngine(config.backend)
 
 
 def scores_of(found: LabelUpsampler, scan: PreparedScan, grid: Grid) -> Volume | None:

@@ -1,0 +1,48 @@
+"""`conseg quantise`: int8 versions of a model's networks, beside it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from continual_segment.cli.options import add_model, add_quiet, show
+
+
+def add_parser(subparsers: argparse._SubParsersAction) -> None:
+    parser = subparsers.add_parser(
+        "quantise",
+        help="make a model ready for --backend int8",
+        description="Quantise the encoder and the packs of a model to int8, calibrated on a few scans, and "
+        "store them in MODEL.int8 beside the model. The model and its packs do not change, and the folder "
+        "may be deleted at any time. `conseg segment --backend int8` uses it. Run the command again after a "
+        "pack was added. Needs the extra: pip install 'continual-segment[int8]'.",
+        epilog="Example: conseg quantise -m mymodel --scans a.nii.gz b.nii.gz c.nii.gz",
+    )
+    add_model(parser)
+    parser.add_argument(
+        "--scans",
+        type=Path,
+        nargs="+",
+        required=True,
+        metavar="SCAN",
+        help="a few scans like those to be segmented, from every body part that the packs cover",
+    )
+    parser.add_argument("--windows", type=int, metavar="N", help="to calibrate on, in all (default: 40)")
+    parser.add_argument(
+        "--overwrite", action="store_true", default=None, help="also networks that are quantised already"
+    )
+    add_quiet(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from continual_segment.segmentation.int8 import has_vnni
+    from continual_segment.segmentation.quantise import QuantiseConfig, quantise
+
+    options = {name: getattr(args, name) for name in ("windows", "overwrite")}
+    config = QuantiseConfig(**{name: value for name, value in options.items() if value is not None})
+    folder = quantise(args.model, args.scans, config)
+    show(args, f"The int8 networks are in {folder}.")
+    if not has_vnni():
+        show(args, "This CPU lacks VNNI: here, --backend int8 falls back to float32.")
+    return 0
