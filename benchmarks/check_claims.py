@@ -3,8 +3,8 @@
     python benchmarks/check_claims.py
 
 A block of README.md or docs/results.md (paragraph, list or table) with decimal numbers names its files in a
-comment before it: <!-- source: results/demo/scores.json results/small_packs/laptop.md -->. Each of its decimal
-numbers must be in one of them, rounded to as many digits; a share may be a percentage. Exits with 1
+comment before it: <!-- source: results/demo/scores.json results/small_packs/laptop.md -->. Each of its
+decimal numbers must be in one of them, rounded to as many digits; a share may be a percentage. Exits with 1
 and a list of what is missing.
 """
 
