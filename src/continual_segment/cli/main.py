@@ -21,6 +21,7 @@ from continual_segment.cli import (
     prepare,
     segment,
     verify,
+    view,
 )
 from continual_segment.cli.parser import Parser
 from continual_segment.errors import ContinualSegmentError
@@ -36,12 +37,13 @@ COMMANDS = (
     pack,
     verify,
     segment,
+    view,
     export_nnunet,
     bodyparts,
     evaluate,
     benchmark,
 )
-RUN_NETWORKS = ("demo", "learn", "segment", "bodyparts", "benchmark")
+RUN_NETWORKS = ("demo", "learn", "segment", "view", "bodyparts", "benchmark")
 
 
 def make_parser() -> argparse.ArgumentParser:
