@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test compar
     from continual_segment.segmentation import SegmentConfig as SegmentConfig
     from continual_segment.segmentation import Segmenter as Segmenter
     from continual_segment.training import LossConfig as LossConfig
+    from continual_segment.viewer.view import view as view
     from continual_segment.volume import LabelMap as LabelMap
     from continual_segment.volume import Volume as Volume
 
@@ -60,6 +61,7 @@ _HOMES = {
     "prepare": "data.prepare",
     "segment": "clinic.segment",
     "verify": "model",
+    "view": "viewer.view",
 }
 
 __all__ = [*sorted(_HOMES), "__version__"]

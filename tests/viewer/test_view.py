@@ -40,7 +40,7 @@ def test_a_folder_of_scans_beside_label_maps_is_a_comparison(case_folder):
     (case_folder / "results" / "manifest" / "case_a.json").unlink()
     cases = find_cases([case_folder])
     assert {case.name: [labels.title for labels in case.labels] for case in cases} == {
-        "case_a": ["results", "truth"],
+        "case_a": ["truth", "results"],
         "case_b": ["truth"],
     }
 

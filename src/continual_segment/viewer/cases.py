@@ -23,6 +23,8 @@ from continual_segment.volume import LabelMap
 
 SCANS = "scans"
 """Folder of a comparison: scans in it, and a folder of label maps beside it for each source of labels."""
+TRUTH = "truth"
+"""Of these, the one to compare with."""
 ENDINGS = (".nii.gz", ".nii", ".seg.nrrd", ".nrrd")
 """Of label maps among results, the first that exists."""
 
@@ -87,11 +89,16 @@ def find_cases(paths: Sequence[Path]) -> list[ViewCase]:
     if not others and is_results(first):
         cases = [_without_scan(first, name) for name in _names(first)]
     elif not others and (first / SCANS).is_dir():
-        beside = [path for path in sorted(first.iterdir()) if path.is_dir() and path.name != SCANS]
-        cases = _with_scans(first / SCANS, beside)
+        cases = _with_scans(first / SCANS, _beside_scans(first))
     else:
         cases = _with_scans(first, others)
     return sorted(cases, key=lambda case: (ORDER.index(case.status), case.name))
+
+
+def _beside_scans(folder: Path) -> list[Path]:
+    """The folders of label maps, the truth first: it is what others are compared with."""
+    folders = [path for path in folder.iterdir() if path.is_dir() and path.name != SCANS]
+    return sorted(folders, key=lambda path: (path.name != TRUTH, path.name))
 
 
 def is_results(folder: Path) -> bool:
