@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 from math import prod
 
 import numpy as np
@@ -159,3 +161,13 @@ def test_the_command_names_what_is_wrong(tmp_path, capsys):
     assert "nowhere" in capsys.readouterr().err
     assert main(["view"]) == 2
     assert "--model" in capsys.readouterr().err
+
+
+def test_the_command_prints_its_address_and_stops_on_ctrl_c(case_folder, python):
+    paths = [case_folder / "scans", case_folder / "truth"]
+    process = python("-m", "continual_segment.cli.main", "view", *paths, "--no-browser")
+    assert re.match(r"Viewer: http://127\.0\.0\.1:\d+/[\w-]+/ ", process.stdout.readline())
+    process.send_signal(signal.SIGINT)
+    process.wait(timeout=20)
+    assert process.returncode == 0
+    assert process.stderr.read() == ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from continual_segment.clinic.outputs import OutputConfig
@@ -24,7 +24,6 @@ def view(
     model: str | Path | None = None,
     port: int = 0,
     browser: bool = True,
-    announce: Callable[[str], None] = print,
 ) -> None:
     """Show scans with label maps on a local page until Ctrl-C.
 
@@ -33,18 +32,19 @@ def view(
     model: a model folder. Its packs get a page of their own, and scans without label maps are segmented.
     port: of the address; 0 takes any free one.
     browser: whether to open one.
-    announce: gets a sentence with the address.
+
+    The address is printed.
     """
     with tempfile.TemporaryDirectory(prefix="conseg-view-") as folder:
         model_folder = None if model is None else Path(model)
         server = open_server([Path(path) for path in paths], model_folder, Path(folder), port)
-        announce(f"Viewer: {server.address} (Ctrl-C stops it)")
+        print(f"Viewer: {server.address} (Ctrl-C stops it)", flush=True)
         if browser:
             webbrowser.open(server.address)
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            announce("\nViewer stopped.")
+            print("\nViewer stopped.", flush=True)
         finally:
             server.server_close()
 
