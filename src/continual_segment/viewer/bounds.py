@@ -10,8 +10,8 @@ from math import ceil, prod
 
 from continual_segment.volume import Grid
 
-MOST_VOXELS = 24_000_000
-"""A browser needs about 12 bytes for each of a scan and its labels: 300 MB."""
+MOST_VOXELS = 16_000_000
+"""A browser needs about 20 bytes for each of a scan and its labels: 320 MB."""
 MOST_ON_A_SIDE = 1024
 """Half of what browsers on desktops allow for a 3D texture; some phones allow no more than this."""
 

@@ -43,7 +43,7 @@ async function open(index) {
   try {
     const found = await getJson(`${route}/case.json`);
     if (turn !== loading) return;
-    await scene.load(`${route}/scan.nii`, found.maps.map((map) => `${route}/${map.file}`));
+    await scene.load(`${route}/scan.nii`, found.maps.map((map) => `${route}/${map.file}`), WINDOWS[windowName]);
     const packs = Object.keys(found.packs).length ? await getBytes(`${route}/packs.bin`) : null;
     const scores = found.has_scores ? await getBytes(`${route}/scores.bin`) : null;
     if (turn !== loading) return;
@@ -68,7 +68,6 @@ function show(found, route, packs, scores) {
   comparison.fill(route, data);
   organs.fill(data.organs, data.maps[mapIndex]);
   readout.fill(data, scene, packs, scores);
-  setWindow(windowName);
   paint();
   const largest = data.organs.filter((organ) => data.maps[0]?.middles[organ.number])
     .sort((one, other) => volume(other) - volume(one))[0];
@@ -123,7 +122,7 @@ function jump(organ) {
 function setWindow(name) {
   windowName = name;
   for (const button of byId("windows").children) press(button, button.textContent === name);
-  if (data) scene.setWindow(WINDOWS[name].level, WINDOWS[name].width);
+  if (data) scene.setWindow(WINDOWS[name]);
 }
 
 function setLayout(name) {
@@ -223,6 +222,7 @@ async function start() {
   const overview = await getJson("cases.json");
   byId("model-link").hidden = !overview.has_model;
   cases = new CaseList(overview.cases, open);
+  setWindow(windowName);
   try {
     await scene.attach(byId("planes"), byId("render"));
   } catch (error) {

@@ -66,28 +66,15 @@ export class Scene {
     this.render.setRenderAzimuthElevation(160, 12);
   }
 
-  // Load a scan and its label maps; the first map is drawn.
-  async load(scan, maps) {
+  // Load a scan and its label maps; nothing is drawn of the maps before `draw`.
+  async load(scan, maps, window) {
     this.clear();
-    const window = WINDOWS["Soft tissue"];
     const volume = await NVImage.loadFromUrl({ url: scan, name: "scan.nii", colormap: "gray" });
-    volume.cal_min = window.level - window.width / 2;
-    volume.cal_max = window.level + window.width / 2;
+    setRange(volume, window);
     this.planes.addVolume(volume);
     this.maps = [];
     for (const url of maps) this.maps.push(await NVImage.loadFromUrl({ url, name: "labels.nii", opacity: 1 }));
-    if (maps.length) [this.overlay, this.solid] = [this.addTo(this.planes), this.addTo(this.render)];
     this.setLayout(this.layout);
-  }
-
-  // A copy of the first label map, to be given values and colours.
-  addTo(view) {
-    const image = this.maps[0].clone();
-    image.id = crypto.randomUUID();
-    image.hdr.intent_code = LABEL_INTENT;
-    image.setColormapLabel(colourTable([]));
-    view.addVolume(image);
-    return image;
   }
 
   clear() {
@@ -104,26 +91,46 @@ export class Scene {
 
   // Draw values of the label maps' grid; `colours` are [red, green, blue] by value, from 1 on.
   draw(values, colours) {
+    const isNew = !this.overlay;
+    if (isNew) [this.overlay, this.solid] = [this.imageOfMaps(), this.imageOfMaps()];
     for (const image of [this.overlay, this.solid]) {
       image.img = values;
       image.hdr.numBitsPerVoxel = 8 * values.BYTES_PER_ELEMENT;
       image.hdr.datatypeCode = values.BYTES_PER_ELEMENT === 1 ? UINT8 : UINT16;
       image.setColormapLabel(colourTable(colours));
     }
-    this.refresh();
+    this.setStyle();
+    if (isNew) { // which draws: every layer that is coloured anew takes a while on large scans
+      this.planes.addVolume(this.overlay);
+      this.render.addVolume(this.solid);
+    } else {
+      this.planes.updateGLVolume();
+      this.render.updateGLVolume();
+    }
   }
 
-  refresh() {
-    if (!this.overlay) return;
+  // A copy of the first label map, to be given values and colours.
+  imageOfMaps() {
+    const image = this.maps[0].clone();
+    image.id = crypto.randomUUID();
+    image.hdr.intent_code = LABEL_INTENT;
+    return image;
+  }
+
+  setStyle() {
     this.planes.opts.atlasOutline = this.outline ? 1 : 0;
     this.overlay.opacity = this.outline ? INSIDE_OUTLINE : this.opacity;
-    this.planes.updateGLVolume();
-    this.render.updateGLVolume();
   }
 
-  setWindow(level, width) {
-    this.scan.cal_min = level - width / 2;
-    this.scan.cal_max = level + width / 2;
+  // Draw the planes with another opacity or outline.
+  refresh() {
+    if (!this.overlay) return;
+    this.setStyle();
+    this.planes.updateGLVolume();
+  }
+
+  setWindow(window) {
+    setRange(this.scan, window);
     this.planes.updateGLVolume();
   }
 
@@ -143,7 +150,7 @@ export class Scene {
 
   jumpTo(mm) {
     this.planes.scene.crosshairPos = this.planes.mm2frac([...mm]);
-    this.planes.updateGLVolume();
+    this.planes.drawScene();
     this.planes.createOnLocationChange();
   }
 
@@ -181,6 +188,11 @@ export class Scene {
     }
     return picture;
   }
+}
+
+function setRange(volume, { level, width }) {
+  volume.cal_min = level - width / 2;
+  volume.cal_max = level + width / 2;
 }
 
 function place(box, [left, top, width, height]) {
