@@ -32,7 +32,6 @@ const PLANES = {
   isRadiologicalConvention: true,
   sagittalNoseLeft: true,
   isNearestInterpolation: false,
-  crosshairWidth: 0.2,
   crosshairWidthUnit: "percent",
   crosshairGap: 10,
   dragMode: DRAG_MODE.pan,
@@ -64,6 +63,7 @@ export class Scene {
     await this.planes.attachToCanvas(planes);
     await this.render.attachToCanvas(render);
     this.render.setRenderAzimuthElevation(160, 12);
+    this.render.scene.volScaleMultiplier = 0.9; // tall scans are cut otherwise
   }
 
   // Load a scan and its label maps; nothing is drawn of the maps before `draw`.
@@ -140,6 +140,7 @@ export class Scene {
     const tiles = Object.entries(slices).map(([plane, position]) => ({ sliceType: SLICES[plane], position }));
     this.canvases.planes.hidden = tiles.length === 0;
     this.canvases.render.parentElement.hidden = !render;
+    this.planes.opts.crosshairWidth = tiles.length > 1 ? 0.7 : 0.25; // about a pixel of a view
     if (tiles.length) this.planes.setCustomLayout(tiles);
     if (render) place(this.canvases.render.parentElement, render); // NiiVue sets the size of a canvas itself
     requestAnimationFrame(() => {
