@@ -38,10 +38,10 @@ def view(
     with tempfile.TemporaryDirectory(prefix="conseg-view-") as folder:
         model_folder = None if model is None else Path(model)
         server = open_server([Path(path) for path in paths], model_folder, Path(folder), port)
-        print(f"Viewer: {server.address} (Ctrl-C stops it)", flush=True)
-        if browser:
-            webbrowser.open(server.address)
         try:
+            print(f"Viewer: {server.address} (Ctrl-C stops it)", flush=True)
+            if browser:
+                webbrowser.open(server.address)
             server.serve_forever()
         except KeyboardInterrupt:
             print("\nViewer stopped.", flush=True)
