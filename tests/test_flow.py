@@ -14,6 +14,7 @@ from continual_segment.cli.main import main, make_parser
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.files import read_labels
 from continual_segment.model import Model
+from continual_segment.viewer.cases import find_cases
 
 
 @pytest.fixture
@@ -106,6 +107,7 @@ def test_the_demo_writes_a_report_that_needs_nothing_else(conseg, tmp_path, capl
     text = (out / "report.html").read_text()
     page = Page(text)
     for heading in (
+        "Step by step",
         "What it sees",
         "Nothing is forgotten",
         "Scores per organ",
@@ -115,6 +117,14 @@ def test_the_demo_writes_a_report_that_needs_nothing_else(conseg, tmp_path, capl
     ):
         assert heading in page.headings
     assert len(page.addresses) >= 8  # a picture per dataset and its curves
+    captions = re.findall(r"<figure.*?<figcaption>(.*?)</figcaption></figure>", text, re.DOTALL)
+    assert len(captions) == text.count("<img") == text.count("<figure")
+    assert all(caption.endswith(".") for caption in captions)
+    for support in ('name="viewport"', "prefers-color-scheme: dark", "@media print"):  # phone, dark, paper
+        assert support in text
+    assert text.count("<details open>") == text.count("<details")  # what is folded is not printed
+    assert f"conseg view {out / 'examples'}" in text
+    assert [len(case.labels) for case in find_cases([out / "examples"])] == [3, 3, 3, 3]
     assert all(address.startswith(("data:image/png;base64,", "#")) for address in page.addresses)
     assert not re.search(r"(src|href)\s*=\s*[\"']?\s*(https?:)?//", text)
     assert "url(http" not in text

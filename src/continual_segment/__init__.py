@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test compar
     from continual_segment.segmentation import Segmenter as Segmenter
     from continual_segment.segmentation.quantise import quantise as quantise
     from continual_segment.training import LossConfig as LossConfig
+    from continual_segment.viewer.view import view as view
     from continual_segment.volume import LabelMap as LabelMap
     from continual_segment.volume import Volume as Volume
 
@@ -62,6 +63,7 @@ _HOMES = {
     "quantise": "segmentation.quantise",
     "segment": "clinic.segment",
     "verify": "model",
+    "view": "viewer.view",
 }
 
 __all__ = [*sorted(_HOMES), "__version__"]

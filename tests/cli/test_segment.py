@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import shutil
+from pathlib import Path
 
 import nibabel as nib
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 from made_scans import write_series
 
 from continual_segment.cli.main import main
+from continual_segment.viewer.cases import find_cases
 
 RESULTS = {
     "nifti": "series.nii.gz",
@@ -40,7 +43,11 @@ def series(tmp_path_factory):
 def test_the_habits_of_totalsegmentator_users_work(options, series, shared_model_folder, tmp_path, capsys):
     command = f"segment -i {series} -o {tmp_path} -m {shared_model_folder} {options} -ot {','.join(RESULTS)}"
     assert main(command.split()) == 0
-    assert f"Results are in {tmp_path}." in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"Results are in {tmp_path}." in printed
+    _, _, *paths = shlex.split(printed.partition("To look at them: ")[2])
+    (shown,) = find_cases([Path(path) for path in paths])
+    assert (shown.scan, len(shown.labels), shown.status) == (series, 1, "good")
     found = np.asarray(nib.load(tmp_path / "series.nii.gz").dataobj)
     for kind, name in RESULTS.items():  # a model this small may find nothing, which DICOM files cannot say
         assert (tmp_path / name).is_file() or (kind in ("dicom_seg", "rtstruct") and not found.any())

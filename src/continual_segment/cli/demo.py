@@ -31,8 +31,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from continual_segment.lab.demo import demo
+    from continual_segment.lab.demo import demo, view_command
 
     report = demo(args.out, args.preset, args.cases, seed=args.seed)
     show(args, f"Open {report} in a browser.")
+    show(args, f"To look at the scans: {view_command(args.out)}")
     return 0

@@ -22,6 +22,7 @@ from continual_segment.cli import (
     quantise,
     segment,
     verify,
+    view,
 )
 from continual_segment.cli.parser import Parser
 from continual_segment.errors import ContinualSegmentError
@@ -38,12 +39,13 @@ COMMANDS = (
     verify,
     quantise,
     segment,
+    view,
     export_nnunet,
     bodyparts,
     evaluate,
     benchmark,
 )
-RUN_NETWORKS = ("demo", "learn", "quantise", "segment", "bodyparts", "benchmark")
+RUN_NETWORKS = ("demo", "learn", "quantise", "segment", "view", "bodyparts", "benchmark")
 
 
 def make_parser() -> argparse.ArgumentParser:

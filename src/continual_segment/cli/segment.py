@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -243,7 +244,16 @@ def run(args: argparse.Namespace) -> int:
         return 1
     if args.out.exists():  # not where a shard of a batch is empty
         show(args, f"Results are in {args.out}.")
+        if args.preview and (command := view_command(source, args.out, outputs)):
+            show(args, f"To look at them: {command}")
     return 0
+
+
+def view_command(source: Path, out: Path, outputs: OutputConfig) -> str | None:
+    """The command that shows these results; None where the viewer cannot read them or match the cases."""
+    if not {"nifti", "seg.nrrd"} & set(outputs.formats) or outputs.series or outputs.pick:
+        return None
+    return shlex.join(["conseg", "view", str(source), str(out)])
 
 
 def take_scan_after_models(args: argparse.Namespace) -> None:

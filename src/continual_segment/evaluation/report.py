@@ -23,6 +23,7 @@ from continual_segment.evaluation.small_decoders import (
     pareto_png,
     stage_shares,
 )
+from continual_segment.files import write_labels, write_scan
 from continual_segment.files.atomic import write_bytes, write_json, write_text
 from continual_segment.files.label_table import label_colour
 from continual_segment.model import Model, OrganPack, Verification
@@ -30,6 +31,9 @@ from continual_segment.networks import true_count
 from continual_segment.organs import BODY_PARTS, find_organ
 from continual_segment.training.history import curves_png
 from continual_segment.volume import LabelMap, Volume
+
+EXAMPLES = "examples"
+"""Folder of the held-out scans that a report shows, with their label maps: `conseg view` opens it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,20 +103,33 @@ class Report:
         return "\n".join([*rows, note])
 
 
-def write_report(folder: Path, result: Report, commands: Sequence[str]) -> Path:
-    """Write report.html, the pictures in it, and scores.json; return the report's path.
+def write_report(folder: Path, result: Report, commands: Sequence[str], view: str = "") -> Path:
+    """Write report.html, the pictures and scans in it, and scores.json; return the report's path.
 
-    `commands` are those that led to it.
+    `commands` are those that led to it, `view` is the one that shows the scans.
     """
     for example in result.examples:
         write_bytes(folder / f"{example.dataset}.png", example.picture)
+        write_example(folder / EXAMPLES, example)
     write_json(folder / "scores.json", as_data(result))
     page = Environment(
         loader=PackageLoader("continual_segment", "evaluation"), autoescape=True, undefined=StrictUndefined
     ).get_template("report.html")
     path = folder / "report.html"
-    write_text(path, page.render(**content(result), commands=commands))
+    write_text(path, page.render(**content(result), commands=commands, view=view))
     return path
+
+
+def write_example(folder: Path, example: Example) -> None:
+    """The scan and its label maps, in a folder each, under the name of the dataset."""
+    name = f"{example.dataset}.nii.gz"
+    write_scan(folder / "scans" / name, example.scan)
+    for source, labels in (
+        ("truth", example.truth),
+        ("own_pack", example.own),
+        ("all_packs", example.merged),
+    ):
+        write_labels(folder / source / name, labels)
 
 
 def content(result: Report) -> dict[str, Any]:

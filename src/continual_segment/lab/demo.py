@@ -24,7 +24,7 @@ from continual_segment.data.prepare import prepare
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.raw import RawDataset
 from continual_segment.errors import ConfigError
-from continual_segment.evaluation.report import write_report
+from continual_segment.evaluation.report import EXAMPLES, write_report
 from continual_segment.files.atomic import write_json
 from continual_segment.lab.phantom import DATASETS, dataset_folder, write_phantom
 from continual_segment.lab.protocol import ProtocolDataset, run_protocol
@@ -101,7 +101,7 @@ def demo(
     report = run_protocol(folder, datasets, tasks.config, held_out)
     report = replace(report, seconds=time.monotonic() - started if fresh else None)
     log.info("%s", report.table())
-    return write_report(folder, report, commands(tasks))
+    return write_report(folder, report, commands(tasks), view_command(folder))
 
 
 def learn_all(tasks: Demo) -> None:
@@ -181,6 +181,11 @@ def scoring_commands(tasks: Demo, name: str) -> list[str]:
         command("segment", raw / "imagesTr", "-m", tasks.model, "-o", segmented, *overlap),
         command("evaluate", segmented, raw, *prepared, "-o", scores),
     ]
+
+
+def view_command(folder: Path) -> str:
+    """The command that shows a demo's held-out scans, their labels and the packs."""
+    return command("view", folder / EXAMPLES, "--model", folder / "model")
 
 
 def command(*words: object) -> str:

@@ -1,0 +1,1 @@
+"""Viewer: scans and label maps on a local web page, for eyes."""

@@ -1,0 +1,189 @@
+"""Which cases a page shows: scans with their label maps, those that need attention first.
+
+In:  the paths of a command: scans, label maps, folders of either, the results of `conseg segment`
+Out: ViewCase: a scan, its label maps under a title each, and what is known of how they were made
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from continual_segment.clinic.jobs import Job, list_jobs
+from continual_segment.clinic.manifest import FOLDER as MANIFESTS
+from continual_segment.errors import ContinualSegmentError, DatasetError, ScanError
+from continual_segment.evaluation.label_source import LabelSource, open_labels
+from continual_segment.files import read_labels
+from continual_segment.files.records import read_json
+from continual_segment.names import check_file_name, printable
+from continual_segment.volume import LabelMap
+
+SCANS = "scans"
+"""Folder of a comparison: scans in it, and a folder of label maps beside it for each source of labels."""
+TRUTH = "truth"
+"""Of these, the one to compare with."""
+ENDINGS = (".nii.gz", ".nii", ".seg.nrrd", ".nrrd")
+"""Of label maps among results, the first that exists."""
+
+Status = Literal["failed", "warning", "good"]
+ORDER: tuple[Status, ...] = ("failed", "warning", "good")
+
+
+@dataclass(frozen=True)
+class ViewLabels:
+    """One label map of a case, read when it is shown."""
+
+    title: str
+    read: Callable[[], LabelMap]
+    results: Path | None = None
+    """The folder that `conseg segment` wrote, where the label map is from it."""
+
+
+@dataclass(frozen=True)
+class ViewCase:
+    """One scan, or label maps whose scan was not given."""
+
+    name: str
+    scan: Path | None
+    labels: tuple[ViewLabels, ...]
+    status: Status = "good"
+    notes: tuple[str, ...] = ()
+    """Sentences on what needs attention."""
+
+    @property
+    def explained(self) -> int | None:
+        """Index of the label map that `conseg segment` wrote, perhaps with its reasons."""
+        return next((index for index, labels in enumerate(self.labels) if labels.results), None)
+
+    def beside(self, kind: str, ending: str = ".nii.gz") -> Path | None:
+        """A file that `conseg segment` wrote beside that label map, where it did."""
+        folder = None if self.explained is None else self.labels[self.explained].results
+        path = folder and Job(self.name, folder, folder).beside(folder, kind, ending)
+        return path if path and path.is_file() else None
+
+
+@dataclass(frozen=True)
+class ManifestInput:
+    """What a manifest records of the scan."""
+
+    changed: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The part of a manifest that is shown."""
+
+    input: ManifestInput = ManifestInput()
+
+
+def find_cases(paths: Sequence[Path]) -> list[ViewCase]:
+    """The cases of `SCAN_OR_FOLDER [LABELS ...]`, or of a folder of results, in the order of their status."""
+    first, *others = paths
+    if not first.exists():
+        raise ScanError(f"{first}: no such file or folder. Check the path.")
+    if not others and is_results(first):
+        cases = [_without_scan(first, name) for name in _names(first)]
+    elif not others and (first / SCANS).is_dir():
+        cases = _with_scans(first / SCANS, _beside_scans(first))
+    else:
+        cases = _with_scans(first, others)
+    return sorted(cases, key=lambda case: (ORDER.index(case.status), case.name))
+
+
+def _beside_scans(folder: Path) -> list[Path]:
+    """The folders of label maps, the truth first: it is what others are compared with."""
+    folders = [path for path in folder.iterdir() if path.is_dir() and path.name != SCANS]
+    return sorted(folders, key=lambda path: (path.name != TRUTH, path.name))
+
+
+def is_results(folder: Path) -> bool:
+    """Whether `conseg segment` wrote this folder."""
+    return any((folder / MANIFESTS).glob("*.json"))
+
+
+def _names(results: Path) -> list[str]:
+    names = sorted(path.stem for path in (results / MANIFESTS).glob("*.json"))
+    return [check_file_name(name, f"{results}: the case", ScanError) for name in names]
+
+
+def _without_scan(results: Path, name: str) -> ViewCase:
+    status, notes = _from_manifest(results, name)
+    labels = _of_results(results)(name)
+    hint = "The scan was not given, so labels alone are shown: conseg view SCAN_OR_FOLDER RESULTS shows both."
+    if labels is None:
+        return ViewCase(name, None, (), "failed", (_no_labels(name, results),))
+    return ViewCase(name, None, (labels,), status, (*notes, hint))
+
+
+def _with_scans(scans: Path, labels: Sequence[Path]) -> list[ViewCase]:
+    jobs = list_jobs(scans, labels[0] if labels else scans.parent / "no_results")
+    find = [_labels_at(path, alone=len(jobs) == 1) for path in labels]
+    results = next((path for path in labels if path.is_dir() and is_results(path)), None)
+    return [_case_of(job, labels, find, results) for job in jobs]
+
+
+def _case_of(job: Job, paths: Sequence[Path], find: Sequence[FindLabels], results: Path | None) -> ViewCase:
+    found = [each(job.case) for each in find]
+    status, notes = _from_manifest(results, job.case) if results else ("good", ())
+    missing = [_no_labels(job.case, path) for path, labels in zip(paths, found, strict=True) if not labels]
+    there = tuple(labels for labels in found if labels)
+    if missing:
+        status = "warning" if there else "failed"
+    return ViewCase(job.case, job.source, there, status, (*missing, *notes))
+
+
+FindLabels = Callable[[str], ViewLabels | None]
+"""Name of a case -> its label map from one source; None where that source has none."""
+
+
+def _labels_at(path: Path, alone: bool) -> FindLabels:
+    """The label maps that a path of the command means."""
+    if path.is_dir():
+        return _of_results(path) if is_results(path) else _of_source(path.name, open_labels(path))
+    if not path.is_file():
+        raise DatasetError(f"{path}: no such file or folder. Check the path.")
+    if not alone:
+        raise DatasetError(f"{path} is one label map, but several scans were given. Name a folder of them.")
+    return lambda case: ViewLabels(path.name, partial(read_labels, path))
+
+
+def _of_results(folder: Path) -> FindLabels:
+    def find(case: str) -> ViewLabels | None:
+        check_file_name(case, f"{folder}: the case", ScanError)
+        paths = (folder / f"{case}{ending}" for ending in ENDINGS)
+        path = next((path for path in paths if path.is_file()), None)
+        return ViewLabels(folder.resolve().name, partial(read_labels, path), folder) if path else None
+
+    return find
+
+
+def _of_source(title: str, source: LabelSource) -> FindLabels:
+    """As `conseg evaluate` reads them: a label map may bear the channel number of its scan."""
+
+    def find(case: str) -> ViewLabels | None:
+        name = next((each for each in (case, f"{case}_0000") if each in source.case_names), None)
+        return ViewLabels(title, partial(source.read, name)) if name else None
+
+    return find
+
+
+def _no_labels(case: str, path: Path) -> str:
+    return f"{printable(case)} has no label map in {path}: segmenting it failed, or wrote other formats."
+
+
+def _from_manifest(results: Path, case: str) -> tuple[Status, tuple[str, ...]]:
+    """What the manifest of a case says about its scan."""
+    path = results / MANIFESTS / f"{check_file_name(case, f'{results}: the case', ScanError)}.json"
+    if not path.is_file():
+        return "good", ()
+    try:
+        found = read_json(path, Manifest, ScanError, "Segment the scan again.").input
+    except ContinualSegmentError as error:
+        return "warning", (str(error),)
+    urgent = (*found.problems, *found.warnings)
+    return ("warning" if urgent else "good"), tuple(map(printable, (*urgent, *found.changed)))

@@ -1,0 +1,70 @@
+"""view: open scans, label maps and models in a browser."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+
+from continual_segment.clinic.outputs import OutputConfig
+from continual_segment.clinic.segment import segment
+from continual_segment.errors import ConfigError
+from continual_segment.model import Model
+from continual_segment.viewer.cases import ViewCase, find_cases, is_results
+from continual_segment.viewer.server import ViewerServer
+from continual_segment.viewer.site import CaseStore, make_site
+
+log = logging.getLogger(__name__)
+
+
+def view(
+    paths: Sequence[str | Path] = (),
+    model: str | Path | None = None,
+    port: int = 0,
+    browser: bool = True,
+) -> None:
+    """Show scans with label maps on a local page until Ctrl-C.
+
+    paths: a scan or a folder of scans, then any number of label maps or folders of these; or a folder of
+        results of `segment` alone.
+    model: a model folder. Its packs get a page of their own, and scans without label maps are segmented.
+    port: of the address; 0 takes any free one.
+    browser: whether to open one.
+
+    The address is printed.
+    """
+    with tempfile.TemporaryDirectory(prefix="conseg-view-") as folder:
+        model_folder = None if model is None else Path(model)
+        server = open_server([Path(path) for path in paths], model_folder, Path(folder), port)
+        try:
+            print(f"Viewer: {server.address} (Ctrl-C stops it)", flush=True)
+            if browser:
+                webbrowser.open(server.address)
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print("\nViewer stopped.", flush=True)
+        finally:
+            server.server_close()
+
+
+def open_server(paths: Sequence[Path], model: Path | None, folder: Path, port: int = 0) -> ViewerServer:
+    """The server, ready to serve; `folder` is for its own files."""
+    if not paths and model is None:
+        raise ConfigError("Name a scan, a folder of results, or a model with --model.")
+    if model is not None:
+        Model.open(model)  # first: a wrong path costs no waiting
+    cases = find_shown(paths, model, folder / "segmented") if paths else []
+    return ViewerServer(make_site(cases, model, CaseStore(folder / "cases")), port)
+
+
+def find_shown(paths: Sequence[Path], model: Path | None, output: Path) -> list[ViewCase]:
+    """The cases of the paths; scans without label maps are segmented into `output` where a model is given."""
+    cases = find_cases(paths)
+    if model is None or len(paths) > 1 or is_results(paths[0]) or any(case.labels for case in cases):
+        return cases
+    failures = segment(paths[0], model, output, outputs=OutputConfig(explain=True))
+    for title, sentence in failures.items():
+        log.warning("%s: %s", title, sentence)
+    return find_cases([paths[0], output])

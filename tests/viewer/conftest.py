@@ -1,0 +1,44 @@
+"""Cases to show, and a server that shows them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from made_views import made_labels, made_scan
+
+from continual_segment.files import write_json, write_labels, write_scan
+from continual_segment.viewer.server import ViewerServer
+from continual_segment.viewer.view import open_server
+
+
+@pytest.fixture
+def case_folder(tmp_path: Path) -> Path:
+    """Two cases: scans/, truth/ and results/ as `conseg segment` writes it, where the second case failed."""
+    for name in ("case_a", "case_b"):
+        write_scan(tmp_path / "scans" / f"{name}.nii.gz", made_scan())
+        write_labels(tmp_path / "truth" / f"{name}.nii.gz", made_labels())
+    results = tmp_path / "results"
+    write_labels(results / "case_a.nii.gz", made_labels(moved=2))
+    write_json(
+        results / "manifest" / "case_a.json", {"input": {"warnings": ["The scan seems to be cropped."]}}
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., ViewerServer]]:
+    """Start a viewer; all of them stop when the test ends."""
+    servers: list[ViewerServer] = []
+
+    def start(paths: Sequence[Path], model: Path | None = None) -> ViewerServer:
+        servers.append(open_server(paths, model, tmp_path_factory.mktemp("viewer")))
+        threading.Thread(target=servers[-1].serve_forever, kwargs={"poll_interval": 0.05}).start()
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
