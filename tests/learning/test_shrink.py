@@ -7,8 +7,9 @@ from itertools import product
 import pytest
 import torch
 
-from continual_segment.errors import ConfigError
-from continual_segment.learning import StageConfig, learn_dataset
+from continual_segment.cli.main import main
+from continual_segment.errors import ConfigError, DatasetError, ModelError
+from continual_segment.learning import StageConfig, learn_dataset, shrink_pack
 from continual_segment.learning.budget import Budget, shares_of
 from continual_segment.learning.judge import Judge
 from continual_segment.learning.least_squares import FitConfig
@@ -21,7 +22,7 @@ from continual_segment.learning.shrink import (
     shrink_decoder,
 )
 from continual_segment.learning.teach import Teacher, train_with_teacher
-from continual_segment.model import Model, verify
+from continual_segment.model import Model, OrganPack, verify
 from continual_segment.networks import Decoder, DecoderPlan, true_count
 
 QUICK = ShrinkConfig(fit=FitConfig(batches=2, samples=200), ranking_windows=4, validation_windows=4, tau=20.0)
@@ -184,3 +185,43 @@ def test_a_budget_counts_the_packs_that_the_model_has(base_folder, datasets, pre
     assert shares[0] <= 0.3
     assert shares[1] <= 0.6
     assert pack.card["seconds"].keys() == {"train", "shrink"}
+
+
+@pytest.fixture
+def quick_config(preset, quick, no_pictures):
+    return replace(quick(preset, iterations=4), stage=StageConfig(("train", "shrink")), shrink=QUICK)
+
+
+def test_a_pack_of_a_model_is_made_small_without_a_change_to_the_model(
+    base_folder, datasets, quick_config, contents
+):
+    before, whole = contents(base_folder), Model.open(base_folder).pack("totalseg")
+    config = replace(quick_config, shrink=replace(QUICK, budget=Budget(0.5, 0.6)))
+    small = shrink_pack("totalseg", datasets["totalseg"], base_folder, config)
+    assert contents(base_folder) == before
+    assert (small.name, small.organs, small.coverage) == (whole.name, whole.organs, whole.coverage)
+    assert sum(map(torch.numel, small.weights.values())) < sum(map(torch.numel, whole.weights.values()))
+    Model.open(base_folder).remove("totalseg").add(small)
+    assert verify(base_folder).good
+
+
+def test_a_pack_needs_its_own_dataset_and_a_whole_decoder(base_folder, datasets, quick_config):
+    with pytest.raises(DatasetError, match="learned from"):
+        shrink_pack("totalseg", datasets["chest"], base_folder, quick_config)
+    config = replace(quick_config, shrink=replace(QUICK, budget=Budget(0.5, 0.6)))
+    small = shrink_pack("totalseg", datasets["totalseg"], base_folder, config)
+    Model.open(base_folder).remove("totalseg").add(small)
+    with pytest.raises(ModelError, match="small already"):
+        shrink_pack("totalseg", datasets["totalseg"], base_folder, config)
+
+
+def test_the_command_writes_a_small_pack(base_folder, datasets, tmp_path, capsys, no_pictures):
+    out = tmp_path / "small.pack"
+    words = ["pack", "shrink", "totalseg", datasets["totalseg"].folder, "-m", base_folder, "-o", out]
+    words += ["--preset", "tiny", "--budget", "0.5,0.6"]
+    assert main([str(word) for word in words]) == 0
+    assert "Made small: " in capsys.readouterr().out
+    assert OrganPack.read(out).card["shrink"]["chosen"]["paper_parameters"] > 0
+    with pytest.raises(SystemExit):
+        main([*map(str, words[:-1]), "a,b,c"])
+    assert "one or two numbers such as 0.97,0.75" in capsys.readouterr().err

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from continual_segment.cli.options import (
+    add_budget,
     add_device,
+    add_minimise,
     add_model,
     add_old_spelling,
     add_preset,
     add_quiet,
     add_stages,
+    add_tau,
     check_device,
+    describe_small,
     show,
 )
 
@@ -77,34 +81,14 @@ def add_small_decoder(parser: argparse.ArgumentParser) -> None:
     """How small the decoder is made; what is not given comes from the preset."""
     group = parser.add_argument_group("a small decoder", "What is not given comes from the preset.")
     add_stages(group)
-    group.add_argument(
-        "--minimise", choices=("params", "cost", "time"), dest="select_by",
-        help="quantity to minimise: parameters (the paper's rule), multiply-adds, or, when pruning, time on "
-        "this device",
-    )  # fmt: skip
+    add_minimise(group, choices=("params", "cost", "time"))
     add_old_spelling(group, "--select", "--minimise", dest="select_by", choices=("params", "cost", "time"))
-    group.add_argument(
-        "--tau", type=float, metavar="POINTS",
-        help="Dice points that a small decoder may lose on validation scans against the trained one",
-    )  # fmt: skip
-    group.add_argument(
-        "--budget", type=shares, metavar="SHARE[,SHARE]",
-        help="with the stage shrink: all packs of the model together have at most so many times the "
-        "parameters and multiply-adds of one nnU-Net decoder, such as 0.97 or 0.97,0.75; the best decoder "
-        "that what is left allows is taken, whatever it loses",
-    )  # fmt: skip
+    add_tau(group)
+    add_budget(group)
     group.add_argument(
         "--prune", choices=("enumerate", "greedy"), dest="method",
         help="judge every combination of pruned blocks, or go block by block, deepest first",
     )  # fmt: skip
-
-
-def shares(text: str) -> tuple[float, float]:
-    """One share for parameters and multiply-adds, or one each."""
-    numbers = [float(part) for part in text.split(",")]
-    if len(numbers) > 2:
-        raise ValueError(text)
-    return numbers[0], numbers[-1]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -147,7 +131,7 @@ def describe(pack: OrganPack, model: Path) -> str:
         f"{model} now has pack '{pack.name}': {shortened([organ.name for organ in pack.organs])}.\n"
         f"Validation Dice on patches {pack.card['validation_patch_dice']:.3f}; log and curves in "
         f"{run_folder(model, pack.name)}.\n"
-        f"{small(pack.card)}"
+        f"{describe_small(pack.card)}"
     )
 
 
@@ -166,25 +150,3 @@ def run_anomaly(args: argparse.Namespace, dataset: PreparedDataset, config: Lear
 def shortened(names: list[str], at_most: int = 12) -> str:
     more = len(names) - at_most
     return ", ".join(names[:at_most]) + (f" and {more} more" if more > 0 else "")
-
-
-def small(card: dict[str, Any]) -> str:
-    """What came of making the decoder small, in a line each; nothing where it was not."""
-    lines = ""
-    if shrink := card.get("shrink"):
-        lines += f"Made small: {in_short(shrink['trained'], shrink['chosen'], shrink['chosen']['dice'])}"
-    if search := card.get("search"):
-        lines += f"Searched kernels, deepest block first: {', '.join(search['plan'])}.\n"
-    if prune := card.get("prune"):
-        before, chosen = prune["paths"][0], prune["paths"][prune["chosen"]]
-        lines += f"Pruned to: {in_short(before, chosen, prune['final_dice'])}"
-    return lines
-
-
-def in_short(before: dict[str, Any], chosen: dict[str, Any], dice: float) -> str:
-    return (
-        f"{', '.join(chosen['plan'])}; "
-        f"{chosen['true_parameters'] / before['true_parameters']:.2f} of the parameters, "
-        f"{chosen['multiply_adds'] / before['multiply_adds']:.2f} of the multiply-adds; "
-        f"Dice on validation windows {before['dice']:.3f} before, {dice:.3f} now.\n"
-    )

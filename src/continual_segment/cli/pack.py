@@ -6,7 +6,18 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from continual_segment.cli.options import add_model
+from continual_segment.cli.options import (
+    add_budget,
+    add_device,
+    add_minimise,
+    add_model,
+    add_preset,
+    add_quiet,
+    add_tau,
+    check_device,
+    describe_small,
+    show,
+)
 
 if TYPE_CHECKING:
     from continual_segment.model import OrganPack
@@ -43,6 +54,28 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "-o", "--out", type=Path, required=True, metavar="FILE", help="the .pack file to write"
     )
     exported.set_defaults(run=run_export)
+
+    shrunk = actions.add_parser(
+        "shrink",
+        help="make a smaller pack of one of the model's, with the dataset that it was learned from",
+        description="Fit smaller blocks to a pack's decoder, choose a plan and train it with the decoder as "
+        "its teacher. The model does not change: remove the pack and add the small one to replace it.",
+    )
+    shrunk.add_argument("name", metavar="NAME")
+    shrunk.add_argument(
+        "dataset", type=Path, metavar="PREPARED", help="the dataset that the pack was learned from"
+    )
+    add_model(shrunk)
+    shrunk.add_argument(
+        "-o", "--out", type=Path, required=True, metavar="FILE", help="the .pack file to write"
+    )
+    add_preset(shrunk, default="laptop")
+    add_tau(shrunk)
+    add_minimise(shrunk, choices=("params", "cost"))
+    add_budget(shrunk)
+    add_device(shrunk, default="the preset's")
+    add_quiet(shrunk)
+    shrunk.set_defaults(run=run_shrink)
 
     info = actions.add_parser("info", help="what a pack holds and how it was trained, as JSON")
     info.add_argument(
@@ -100,6 +133,26 @@ def run_export(args: argparse.Namespace) -> int:
 
     Model.open(args.model).export(args.name, args.out)
     print(f"Wrote {args.out}. Install it elsewhere with `conseg pack add {args.out} -m MODEL`.")
+    return 0
+
+
+def run_shrink(args: argparse.Namespace) -> int:
+    from continual_segment.config import load_preset
+    from continual_segment.data.prepared import PreparedDataset
+    from continual_segment.learning import shrink_pack
+
+    given = {"device": args.device} if args.device else {}
+    small = {name: getattr(args, name) for name in ("tau", "select_by") if getattr(args, name) is not None}
+    config = load_preset(args.preset).on(**given).with_stages(("train", "shrink"), args.budget, **small)
+    check_device(config.later.device)
+    pack = shrink_pack(args.name, PreparedDataset.open(args.dataset), args.model, config)
+    pack.write(args.out)
+    show(
+        args,
+        f"Wrote {args.out}. {describe_small(pack.card)}"
+        f"To use it: conseg pack remove {args.name} -m {args.model}; "
+        f"conseg pack add {args.out} -m {args.model}",
+    )
     return 0
 
 
