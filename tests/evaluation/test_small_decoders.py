@@ -15,7 +15,8 @@ from continual_segment.networks import Decoder, DecoderPlan, multiply_adds, pape
 
 def path(mask, dice, parameters, cost, seconds=None):
     plan = tuple("projection" if on else "2d" for on in mask)
-    return PathScore(mask, plan, dice, parameters, parameters, cost, seconds)
+    sizes = {"paper_parameters": parameters, "true_parameters": parameters, "multiply_adds": cost}
+    return PathScore(mask=mask, plan=plan, dice=dice, seconds=seconds, **sizes)
 
 
 def remade(pack, plan, network, card):
@@ -108,7 +109,7 @@ def test_a_protocol_with_all_stages_ends_with_a_report_of_them(raw_datasets, pre
     report = run_protocol(tmp_path, datasets, config, held_out=1)
     page = write_report(tmp_path, report, ["none"]).read_text()
     assert "<h2>Small decoders</h2>" in page
-    assert "Dice of all paths of base" in page
+    assert "Dice of all candidates of base" in page
     assert "not pruned" in page
     assert report.verification.good
     decoders = json.loads((tmp_path / "scores.json").read_text())["decoders"]

@@ -9,6 +9,8 @@ import torch
 
 from continual_segment.cli.main import main
 from continual_segment.errors import ConfigError, DatasetError, ModelError
+from continual_segment.evaluation.report import small_decoders
+from continual_segment.evaluation.small_decoders import candidates_of
 from continual_segment.learning import StageConfig, learn_dataset, shrink_pack
 from continual_segment.learning.budget import Budget, shares_of
 from continual_segment.learning.judge import Judge
@@ -221,7 +223,11 @@ def test_the_command_writes_a_small_pack(base_folder, datasets, tmp_path, capsys
     words += ["--preset", "tiny", "--budget", "0.5,0.6"]
     assert main([str(word) for word in words]) == 0
     assert "Made small: " in capsys.readouterr().out
-    assert OrganPack.read(out).card["shrink"]["chosen"]["paper_parameters"] > 0
+    pack = OrganPack.read(out)
+    candidates, chosen = candidates_of(pack)
+    assert candidates[0].plan == ("nnunet", "nnunet")
+    assert chosen in candidates
+    assert small_decoders([pack])["pictures"].keys() == {"totalseg"}
     with pytest.raises(SystemExit):
         main([*map(str, words[:-1]), "a,b,c"])
     assert "one or two numbers such as 0.97,0.75" in capsys.readouterr().err

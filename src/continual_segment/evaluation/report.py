@@ -155,7 +155,7 @@ def content(result: Report) -> dict[str, Any]:
 
 
 def small_decoders(packs: Sequence[OrganPack]) -> dict[str, Any] | None:
-    """What search and pruning came to; None where no pack went through either."""
+    """What making decoders small came to; None where no pack went through it."""
     if not any(map(is_small, packs)):
         return None
     pruned = [pack for pack in packs if "prune" in pack.card]
@@ -163,7 +163,11 @@ def small_decoders(packs: Sequence[OrganPack]) -> dict[str, Any] | None:
         "packs": packs,
         "architectures": architectures(packs),
         "pruned": [(pack, chosen_path(pack), choices(pack)) for pack in pruned],
-        "pictures": {pack.name: embedded(pareto_png(pack)) for pack in pruned},
+        "pictures": {
+            pack.name: embedded(pareto_png(pack))
+            for pack in packs
+            if not pack.card.keys().isdisjoint(("prune", "shrink"))
+        },
         "shares": {pack.name: stage_shares(pack) for pack in packs if is_small(pack)},
     }
 

@@ -1,7 +1,7 @@
-"""What searching and pruning made of each pack's decoder: tables and pictures for the report.
+"""What shrinking, or searching and pruning, made of each pack's decoder: tables and pictures for the report.
 
-Everything is read from the packs: a training card keeps the searched kernels, all paths with their validation
-Dice and sizes, and the path that was chosen. Packs that were only trained have no such entries.
+Everything is read from the packs: a training card keeps all candidates with their validation Dice and sizes,
+and the one that was chosen. Packs that were only trained have no such entries.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from continual_segment.learning.selection import PathScore, Selection, pareto_front
+from continual_segment.learning.selection import PathScore, PlanScore, Selection, pareto_front
 from continual_segment.model import OrganPack
 from continual_segment.networks import DecoderPlan, multiply_adds, paper_count
 
@@ -96,26 +96,38 @@ def architectures(packs: Sequence[OrganPack]) -> list[Architecture]:
 
 
 def stage_shares(pack: OrganPack) -> dict[str, float]:
-    """Seconds of each stage after training, per second of training."""
+    """Seconds of each stage after training, per second of training where that is known."""
     seconds: dict[str, Any] = pack.card.get("seconds", {})
+    if "train" not in seconds:
+        return {}
     return {name: taken / seconds["train"] for name, taken in seconds.items() if name != "train"}
 
 
+def candidates_of(pack: OrganPack) -> tuple[list[PlanScore], PlanScore]:
+    """All candidates, the decoder before it was made small first, and the chosen one."""
+    if "prune" in pack.card:
+        return [*paths_of(pack)], chosen_path(pack)
+    shrink = pack.card["shrink"]
+    trained, chosen = (PlanScore.from_json(shrink[name]) for name in ("trained", "chosen"))
+    others = [PlanScore.from_json(score) for score in (*shrink["fitted"], *shrink["tried"])]
+    return [trained, *(score for score in others if score.plan != trained.plan)], chosen
+
+
 def pareto_png(pack: OrganPack) -> bytes:
-    """Validation Dice of every path against its sizes; the line joins those that none of their size beats."""
-    paths, chosen = paths_of(pack), chosen_path(pack)
+    """Validation Dice of all candidates against their sizes; a line joins those that no smaller one beats."""
+    paths, chosen = candidates_of(pack)
     panels = [panel for panel in PANELS if panel[0] != "time" or paths[0].seconds is not None]
     figure = Figure(figsize=(4.2 * len(panels), 3.2), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     for axis, (by, label, unit) in zip(axes, panels, strict=True):
         front = pareto_front(paths, by)
         axis.plot([p.size(by) / unit for p in front], [p.dice for p in front], color="tab:blue", linewidth=1)
-        for marker, tuned, name in (("o", False, "a path"), ("D", True, "after fine-tuning")):
+        for marker, tuned, name in (("o", False, "a candidate"), ("D", True, "trained")):
             shown = [path for path in paths if path.fine_tuned == tuned]
             if shown:
                 x, y = [path.size(by) / unit for path in shown], [path.dice for path in shown]
                 axis.scatter(x, y, s=18, marker=marker, color="tab:blue", label=name)
-        for path, colour, name in ((paths[0], "black", "not pruned"), (chosen, "tab:red", "chosen")):
+        for path, colour, name in ((paths[0], "black", "before"), (chosen, "tab:red", "chosen")):
             axis.scatter(
                 [path.size(by) / unit], [path.dice], s=70, facecolors="none", edgecolors=colour, label=name
             )

@@ -49,6 +49,14 @@ class PlanScore:
             **more,
         )
 
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Lists back to tuples."""
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+        }
+        return cls(**fields)
+
     def size(self, by: Selection) -> float:
         if by == "params":
             return self.paper_parameters
@@ -64,11 +72,6 @@ class PathScore(PlanScore):
 
     mask: Mask
     """Blocks that are students, deepest first."""
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> PathScore:
-        """Lists back to tuples."""
-        return cls(**data | {"mask": tuple(data["mask"]), "plan": tuple(data["plan"])})
 
 
 Score = TypeVar("Score", bound=PlanScore)
