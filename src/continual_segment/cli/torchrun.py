@@ -21,6 +21,8 @@ def launched() -> bool:
     """Whether this is one of several processes that were started together."""
     if "WORLD_SIZE" not in os.environ:
         return False
+    # read when torch is loaded; every process would warn that it looks for unused parameters without need
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from continual_segment.training import distributed
 
     return distributed.launched()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -171,8 +170,6 @@ def parallel(module: nn.Module) -> nn.Module:
     """
     if world_size() == 1:
         return module
-    # torch warns where all parameters have a part; looking for others costs little beside an update
-    warnings.filterwarnings("ignore", message="find_unused_parameters=True was specified")
     with lost_processes_reported():
         return DistributedDataParallel(module, find_unused_parameters=True)
 
