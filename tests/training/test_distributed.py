@@ -9,7 +9,7 @@ import torch
 from several_processes import run_together
 
 from continual_segment.errors import ContinualSegmentError
-from continual_segment.training import distributed
+from continual_segment.training import distributed, interrupt
 from continual_segment.training.checkpoint import load_checkpoint, save_checkpoint
 
 SCRIPT = Path(together.__file__)
@@ -84,6 +84,14 @@ def test_a_checkpoint_of_more_processes_is_refused(tmp_path):
     with pytest.raises(ContinualSegmentError, match="a run of 4 processes") as refused:
         load_checkpoint(path, "s")
     assert str(path) in str(refused.value)
+
+
+def test_a_signal_that_comes_twice_stops_several_processes_after_the_update(monkeypatch):
+    monkeypatch.setattr(interrupt, "world_size", lambda: 2)
+    with interrupt.StopRequest() as stop:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+    assert stop.requested
 
 
 def test_a_single_process_is_its_own_group():
