@@ -25,6 +25,8 @@ from continual_segment.errors import ConfigError, ContinualSegmentError
 Result = TypeVar("Result")
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun sets for each of its processes."""
+MEETING = timedelta(minutes=10)
+"""How long a process looks for the others at its start."""
 PATIENCE = timedelta(days=1)
 """How long a process waits for the others. The first one may validate or fit for an hour; if one dies,
 connections close and torchrun ends the others, so that no short time is needed to notice it."""
@@ -62,13 +64,24 @@ def join() -> None:
         torch.cuda.set_device(local)
     # gloo for tensors on the CPU in any case: results, losses and requests to stop go through it
     backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
-    store, rank, size = next(dist.rendezvous("env://", timeout=PATIENCE))
-    store.set_timeout(PATIENCE)
+    store, rank, size = meet()
     dist.init_process_group(backend, timeout=PATIENCE, store=store, rank=rank, world_size=size)
     _store = dist.PrefixStore("continual_segment", store)
     if rank:
         logging.getLogger("continual_segment").setLevel(logging.ERROR)
         logging.getLogger("continual_segment.progress").setLevel(logging.ERROR)
+
+
+def meet() -> tuple[dist.Store, int, int]:
+    """What all processes share, the number of this one, and how many there are."""
+    try:
+        return next(dist.rendezvous("env://", timeout=MEETING))
+    except dist.DistError as error:
+        at = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise ContinualSegmentError(
+            f"Process {os.environ['RANK']} of {os.environ['WORLD_SIZE']} found no other one at {at} "
+            f"({str(error).splitlines()[0]}). Check that all were started and can reach that address."
+        ) from error
 
 
 def leave() -> None:
