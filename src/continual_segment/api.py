@@ -11,6 +11,7 @@ from continual_segment.errors import ConfigError
 from continual_segment.learning import LearnConfig, learn_dataset, learn_jointly
 from continual_segment.model import OrganPack
 from continual_segment.training import Loss, LossConfig
+from continual_segment.training.distributed import process_group
 
 
 def learn(
@@ -35,7 +36,8 @@ def learn(
         the preset's in every stage.
     together_with: further datasets for the encoder of a new model; each becomes a pack of its own name.
 
-    Run again to resume an interrupted run.
+    Run again to resume an interrupted run. In a program that torchrun starts in several processes, they learn
+    together, each on its own GPU.
     """
     opened, *others = (
         each if isinstance(each, PreparedDataset) else PreparedDataset.open(each)
@@ -44,8 +46,9 @@ def learn(
     config = preset if isinstance(preset, LearnConfig) else load_preset(preset)
     if loss is not None:
         config = config.with_loss(loss)
-    if others:
-        if name or anomalies:
-            raise ConfigError("Datasets that are learned together become packs of their own names.")
-        return learn_jointly([opened, *others], Path(model), config, licence)[0]
-    return learn_dataset(opened, Path(model), config, name, licence, anomalies)
+    if others and (name or anomalies):
+        raise ConfigError("Datasets that are learned together become packs of their own names.")
+    with process_group():
+        if others:
+            return learn_jointly([opened, *others], Path(model), config, licence)[0]
+        return learn_dataset(opened, Path(model), config, name, licence, anomalies)

@@ -97,6 +97,7 @@ def run(args: argparse.Namespace) -> int:
     from continual_segment.lab.benchmark import Plan, make_orders, run_benchmark
     from continual_segment.lab.benchmark.plan import check_methods
     from continual_segment.lab.benchmark.sources import phantom_datasets, raw_datasets
+    from continual_segment.training.distributed import on_main
 
     if args.anomalies and not args.datasets:
         raise ConfigError("--anomaly goes with --datasets; the phantoms' diseases are known. Leave it out.")
@@ -107,7 +108,8 @@ def run(args: argparse.Namespace) -> int:
     if args.datasets:
         datasets = raw_datasets(args.datasets, kinds_by_name(args.anomalies))
     else:
-        datasets = phantom_datasets(args.out / "raw", args.cases, config, args.preset in ("tiny", "demo"))
+        few = args.preset in ("tiny", "demo")
+        datasets = on_main(lambda: phantom_datasets(args.out / "raw", args.cases, config, few))
     plan = Plan(
         config, datasets, make_orders(list(datasets), args.orders), tuple(args.methods), args.held_out,
         args.budgets,

@@ -21,6 +21,7 @@ from continual_segment.cli import (
     prepare,
     quantise,
     segment,
+    torchrun,
     verify,
     view,
 )
@@ -67,7 +68,8 @@ def make_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 1 done with failures, 2 an error the user can fix, 130 stopped by Ctrl-C."""
     with lasting_streams() as output:
-        args = make_parser().parse_args(arguments)
+        with torchrun.one_usage_message():
+            args = make_parser().parse_args(arguments)
         if arguments is None and args.command in RUN_NETWORKS:
             start_again_with_malloc_settings()
         set_up_logging(args.debug, getattr(args, "quiet", False))
@@ -90,20 +92,26 @@ def set_up_logging(debug: bool, quiet: bool) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        return args.run(args)
+        with torchrun.joined(args):
+            return args.run(args)
     except ContinualSegmentError as error:
         if args.debug:
             raise
-        print(f"conseg {args.command}: {error}", file=sys.stderr)
+        show_error(f"{torchrun.name(args)}: {error}")
         return 2
     except KeyboardInterrupt as stop:
-        print(f"\nconseg {args.command}: {str(stop) or 'stopped'}", file=sys.stderr)
+        show_error(f"\n{torchrun.name(args)}: {str(stop) or 'stopped'}")
         return 130
     except OSError as error:  # a full disk, a folder without rights: nothing a traceback explains better
         if args.debug:
             raise
-        print(f"conseg {args.command}: {error}. Fix it and run the same command again.", file=sys.stderr)
+        show_error(f"{torchrun.name(args)}: {error}. Fix it and run the same command again.")
         return 2
+
+
+def show_error(text: str) -> None:
+    if torchrun.shows_errors():
+        print(text, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ Out: per iteration, normalised images float32 (patch, 1, z, y, x) and labels int
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,9 @@ from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.prepared_case import PreparedCase
 from continual_segment.data.splits import Split
 from continual_segment.errors import DatasetError
+
+SEEDS_APART = 1_000_003
+"""Between the seeds of two processes: more than those of the parts of a step have between them."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,15 @@ class PatchConfig:
         return max(least, self.batch - anywhere)
 
 
-class Patches(torch.utils.data.Dataset):
+class NumberedBatches(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Item i is the whole batch of iteration i."""
+
+    def for_rank(self, rank: int) -> NumberedBatches:
+        """The batches of one of several processes that train together; 0 is the first, with the same ones."""
+        raise NotImplementedError
+
+
+class Patches(NumberedBatches):
     """Batches of a split or of named cases, one per iteration; for a DataLoader with `batch_size=None`."""
 
     def __init__(
@@ -105,6 +117,12 @@ class Patches(torch.utils.data.Dataset):
         return torch.from_numpy(np.stack(images)[:, None]), torch.from_numpy(
             np.stack(labels).astype(np.int64)
         )
+
+    def for_rank(self, rank: int) -> Patches:
+        """The same with other patches for each process but the first."""
+        other = copy.copy(self)
+        other.seed = self.seed + rank * SEEDS_APART
+        return other
 
     def _patch(self, rng: np.random.Generator, on_organ: bool) -> tuple[np.ndarray, np.ndarray]:
         case = self.cases[rng.integers(len(self.cases))]

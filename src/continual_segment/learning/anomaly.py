@@ -14,15 +14,14 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from continual_segment import __version__
-from continual_segment.data.patches import Patches
+from continual_segment.data.patches import NumberedBatches, Patches
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.errors import ModelError
 from continual_segment.learning.learn_config import LearnConfig
 from continual_segment.learning.same_preparation import check_preparation
-from continual_segment.learning.step import check_splits, run_folder
+from continual_segment.learning.step import check_splits, delete_checkpoints, run_folder
 from continual_segment.learning.train_decoder import PatchSource, signature_of
 from continual_segment.model import Model
 from continual_segment.model.checks import check_name
@@ -30,11 +29,12 @@ from continual_segment.model.head import AnomalyHead, add_head, head_file
 from continual_segment.networks import GeneralEncoder
 from continual_segment.networks.heads import ProjectionHead
 from continual_segment.training import Objective, TrainConfig, TrainingRun, train
+from continual_segment.training.distributed import on_main
 from continual_segment.training.train import Rows
 from continual_segment.training.validate import patch_dice
 
 
-class Diseased(Dataset):
+class Diseased(NumberedBatches):
     """Patches whose labels are all one: diseased."""
 
     def __init__(self, patches: Patches) -> None:
@@ -46,6 +46,10 @@ class Diseased(Dataset):
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
         images, labels = self.patches[number]
         return images, (labels > 0).long()
+
+    def for_rank(self, rank: int) -> Diseased:
+        """The batches of one of several processes."""
+        return Diseased(self.patches.for_rank(rank))
 
 
 def learn_anomaly(
@@ -82,10 +86,14 @@ def learn_anomaly(
             "validation_patch_dice": round(rows[-1]["validation_dice"], 4),
         },
     )
-    add_head(model, found)
-    for checkpoint in run.rglob("checkpoint.pt"):  # the head holds all of it now
-        checkpoint.unlink()
+    on_main(lambda: store_head(model, found, run))
     return found
+
+
+def store_head(model: Model, head: AnomalyHead, run: Path) -> None:
+    """Add the head to the model; it holds all of the checkpoints."""
+    add_head(model, head)
+    delete_checkpoints(run)
 
 
 def train_head(

@@ -23,6 +23,7 @@ from continual_segment.body_parts.learn import label_map, scan_of
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.networks.heads import ProjectionHead
 from continual_segment.organs import BODY_PARTS
+from continual_segment.training.distributed import mean_over_processes
 
 NOT_ASKED_MM = 15.0
 """From a boundary between two parts."""
@@ -59,9 +60,11 @@ class BodyPartQuestion:
 
     def loss(self, features: list[Tensor], parts: Tensor) -> Tensor:
         logits = self.head(features)[:, 1:]  # there is no voxel in no part
-        if (parts < 0).all():
+        voxels = (parts >= 0).sum()
+        share = voxels / mean_over_processes(voxels).clamp_min(1e-6)  # 1 in a single process
+        if not voxels:
             return logits.sum() * 0
-        return self.weight * functional.cross_entropy(logits, parts, ignore_index=-1)
+        return self.weight * share * functional.cross_entropy(logits, parts, ignore_index=-1)
 
 
 def body_part_question(

@@ -118,7 +118,7 @@ def train_student(
 
     return train(
         TrainingRun(
-            Objective(loss_of, student=student, counter=counter),
+            Objective(loss_of, student=student, counter=counter).to(schedule.device),
             step.source.training(schedule),
             schedule,
             step.run / f"student_{number}",
@@ -174,7 +174,7 @@ def adapt_to_student(
 
     rows = train(
         TrainingRun(
-            Objective(loss_of, decoder=copy, counter=counter),
+            Objective(loss_of, decoder=copy, counter=counter).to(schedule.device),
             step.source.training(schedule),
             schedule,
             step.run / f"student_{number}" / "adapting",

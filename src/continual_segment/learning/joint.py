@@ -18,8 +18,8 @@ from statistics import fmean
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
+from continual_segment.data.patches import NumberedBatches
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.errors import ConfigError, DatasetError, ModelError
 from continual_segment.learning.learn_config import LearnConfig
@@ -41,6 +41,7 @@ from continual_segment.model import Model, OrganPack
 from continual_segment.model.fingerprint import fingerprint_data
 from continual_segment.networks import Decoder, GeneralEncoder
 from continual_segment.training import Loss, TrainConfig, TrainingRun, train
+from continual_segment.training.distributed import on_main
 from continual_segment.training.train import Rows
 from continual_segment.training.update import Update
 
@@ -56,8 +57,8 @@ def learn_jointly(
     steps = [checked_step(dataset, folder, config, dataset.name, None) for dataset in datasets]
     run = run_folder(folder, RUN)
     sources = [step.source.dataset for step in steps]
-    regressor = learn_regressor(sources, config.body_parts, config.first, run)
-    facts = [PackFacts.of(dataset, regressor, licence) for dataset in sources]
+    regressor = on_main(lambda: learn_regressor(sources, config.body_parts, config.first, run))
+    facts = on_main(lambda: [PackFacts.of(dataset, regressor, licence) for dataset in sources])
     torch.manual_seed(config.first.seed)
     encoder = config.network.build_encoder()
     decoders = [whole_decoder(encoder, dataset) for dataset in sources]
@@ -66,10 +67,7 @@ def learn_jointly(
         make_pack(step, encoder, each, config, known)
         for step, each, known in zip(steps, trained, facts, strict=True)
     ]
-    store(folder, encoder, steps, packs, first_step_files(regressor, None))
-    for step in steps:
-        delete_checkpoints(step.run)
-    delete_checkpoints(run)
+    on_main(lambda: store(folder, encoder, steps, packs, first_step_files(regressor, None)))
     return packs
 
 
@@ -88,6 +86,9 @@ def store(
     for pack in packs[1:]:
         model = model.add(pack)
     building.rename(folder)
+    for step in steps:
+        delete_checkpoints(step.run)
+    delete_checkpoints(run_folder(folder, RUN))
 
 
 def check_together(datasets: Sequence[PreparedDataset], folder: Path, config: LearnConfig) -> None:
@@ -115,11 +116,15 @@ def joint_settings(config: LearnConfig, datasets: int) -> TrainConfig:
     return replace(config.first, iterations=iterations)
 
 
-class Turns(Dataset):
+class Turns(NumberedBatches):
     """Batches of several datasets in turn."""
 
-    def __init__(self, batches: Sequence[Dataset[tuple[Tensor, Tensor]]]) -> None:
+    def __init__(self, batches: Sequence[NumberedBatches]) -> None:
         self.batches = batches
+
+    def for_rank(self, rank: int) -> Turns:
+        """The batches of one of several processes: it is the same dataset's turn in all of them."""
+        return Turns([batches.for_rank(rank) for batches in self.batches])
 
     def __getitem__(self, iteration: int) -> tuple[Tensor, Tensor]:
         turn, number = iteration % len(self.batches), iteration // len(self.batches)
@@ -184,4 +189,4 @@ def train_together(
 
 def with_dice(rows: Rows, measure: Callable[[], float] | None) -> Rows:
     """The log with the Dice of one dataset at its end, in place of the mean over all."""
-    return [*rows[:-1], rows[-1] | {"validation_dice": measure()}] if measure else rows
+    return [*rows[:-1], rows[-1] | {"validation_dice": on_main(measure)}] if measure else rows

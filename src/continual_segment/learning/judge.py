@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -20,6 +21,7 @@ from continual_segment.model.fingerprint import fingerprint_data, fingerprint_te
 from continual_segment.networks import (
     Decoder,
 )
+from continual_segment.training.distributed import on_main
 
 Key = TypeVar("Key")
 Answers = Callable[[list[Tensor]], Iterable[tuple[Key, Tensor]]]
@@ -53,14 +55,21 @@ class Judge:
     def remember(
         self, file: str, weights: Mapping[str, Tensor], compute: Callable[[], Any], *settings: object
     ) -> Any:
-        """What was computed for these weights and settings before, or now."""
+        """What was computed for these weights and settings before, or now; by the first process alone."""
         path = self.step.run / f"{file}.json"
         signature = fingerprint_data([fingerprint_tensors(weights), len(self.windows), *settings])
-        kept = json.loads(path.read_text()) if path.exists() else {}
-        if kept.get("signature") != signature:
-            started = time.monotonic()
-            result = compute()
-            kept = {"signature": signature, "seconds": time.monotonic() - started, "result": result}
-            write_json(path, kept)
+        kept = on_main(lambda: stored_or_computed(path, signature, compute))
         self.seconds += kept["seconds"]
         return kept["result"]
+
+
+def stored_or_computed(path: Path, signature: str, compute: Callable[[], Any]) -> dict[str, Any]:
+    """A file's result and the seconds that it took, if it has this signature; else computed and stored."""
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    if kept.get("signature") == signature:
+        return kept
+    started = time.monotonic()
+    result = compute()
+    kept = {"signature": signature, "seconds": time.monotonic() - started, "result": result}
+    write_json(path, kept)
+    return kept

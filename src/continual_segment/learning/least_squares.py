@@ -22,6 +22,7 @@ from continual_segment.networks import Decoder
 from continual_segment.networks.block_tree import BlockTree, Kernels, Parts
 from continual_segment.networks.blocks import ConvBlock, ConvStack, Kernel
 from continual_segment.networks.decoder_plan import KERNELS, KernelName
+from continual_segment.training.distributed import is_main, share_weights
 
 FIT_SEED = 30
 """Of the patches behind fits: other ones than those that decoders are trained on."""
@@ -122,8 +123,10 @@ def fit_blocks(step: FrozenStep, tree: BlockTree, beginnings: Sequence[Kernels],
         NewBlock.add_to(tree, begun, name) for begun in beginnings for name in tree.smaller_kernels(number)
     ]
     tree.to(step.settings.device)
-    for place in range(max((len(block.convs) for block in new), default=0)):
+    places = max((len(block.convs) for block in new), default=0) if is_main() else 0
+    for place in range(places):
         fit_convolutions(step, tree, [block for block in new if place < len(block.convs)], place, config)
+    share_weights(tree)
 
 
 def fit_convolutions(

@@ -19,15 +19,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
-from continual_segment.data.patches import Patches
+from continual_segment.data.patches import NumberedBatches, Patches
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.errors import DatasetError
 from continual_segment.learning.train_decoder import FrozenStep, PatchSource
 from continual_segment.networks import Decoder, MixedDecoder
 from continual_segment.networks.mixed_decoder import CHOICES
 from continual_segment.training import Objective, TrainConfig, TrainingRun, train
+from continual_segment.training.distributed import mean_over_processes
 from continual_segment.training.train import Rows
 from continual_segment.training.update import Update
 from continual_segment.training.validate import patch_dice
@@ -100,11 +100,15 @@ class CaseSplit:
         )
 
 
-class AlternatingPatches(Dataset):
+class AlternatingPatches(NumberedBatches):
     """Batches for weights; after the warm-up, each is followed by as many patches for kernels."""
 
-    def __init__(self, weights: Dataset, kernels: Dataset, warm_up: int) -> None:
+    def __init__(self, weights: NumberedBatches, kernels: NumberedBatches, warm_up: int) -> None:
         self.weights, self.kernels, self.warm_up = weights, kernels, warm_up
+
+    def for_rank(self, rank: int) -> AlternatingPatches:
+        """The batches of one of several processes."""
+        return AlternatingPatches(self.weights.for_rank(rank), self.kernels.for_rank(rank), self.warm_up)
 
     def __getitem__(self, iteration: int) -> tuple[Tensor, Tensor]:
         images, labels = self.weights[iteration]
@@ -142,9 +146,10 @@ class SearchUpdate(Update):
     def update_alpha(self, images: Tensor, labels: Tensor) -> None:
         """First order: the weights are taken as they are."""
         alpha = self.mixed.alpha.requires_grad_(True)
-        loss = self.loss(images, labels) + self.search.cost_weight * self.mixed.expected_cost(self.window)
+        cost = self.search.cost_weight * self.mixed.expected_cost(self.window)
+        loss = self.loss(self.module, images, labels) + cost
         (gradient,) = torch.autograd.grad(self.scaler.scale(loss), [alpha])  # none is computed for weights
-        gradient = gradient / self.scaler.get_scale()
+        gradient = mean_over_processes(gradient / self.scaler.get_scale())
         if gradient.isfinite().all():  # a half precision overflow costs one step, as it does for weights
             alpha.grad = gradient
             self.alpha_optimiser.step()

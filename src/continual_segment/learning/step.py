@@ -56,6 +56,7 @@ from continual_segment.networks import (
 from continual_segment.networks.heads import ProjectionHead
 from continual_segment.organs import BODY_PARTS
 from continual_segment.training import TrainConfig
+from continual_segment.training.distributed import is_main, on_main
 from continual_segment.training.train import Rows
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ def learn_dataset(
     left out of the pack. Run again to resume an interrupted run.
     """
     step = begin_step(dataset, folder, config, name or dataset.name)
-    facts = PackFacts.of(step.source.dataset, step.regressor, licence, anomalies)
+    facts = on_main(lambda: PackFacts.of(step.source.dataset, step.regressor, licence, anomalies))
     torch.manual_seed(step.settings.seed)
     encoder = step.model.load_encoder() if step.model else config.network.build_encoder()
     decoder = whole_decoder(encoder, step.source.dataset)
@@ -84,13 +85,24 @@ def learn_dataset(
         encoder, decoder, step.source, step.settings, step.run, f"learning {step.name}", question
     )
     pack = make_pack(step, encoder, Trained(decoder, rows), config, facts)
+    on_main(lambda: store_pack(step, folder, encoder, pack, question))
+    return pack
+
+
+def store_pack(
+    step: StepStart,
+    folder: Path,
+    encoder: GeneralEncoder,
+    pack: OrganPack,
+    question: BodyPartQuestion | None,
+) -> None:
+    """Add the pack to the model, which the first step makes."""
     if step.model:
         step.model.add(pack)
     else:
-        heads = first_step_files(step.regressor, question)
-        Model.create(folder, encoder, dataset.config, step.source.patches.size, pack, heads)
+        heads, source = first_step_files(step.regressor, question), step.source
+        Model.create(folder, encoder, source.dataset.config, source.patches.size, pack, heads)
     delete_checkpoints(step.run)
-    return pack
 
 
 def whole_decoder(encoder: GeneralEncoder, dataset: PreparedDataset) -> Decoder:
@@ -166,7 +178,7 @@ def make_pack(
         pack = OrganPack.of(
             step.name, dataset.organs, encoder, reached, fingerprint, card=card | facts.card, **about
         )
-        if stage != config.stage.stages[-1]:
+        if stage != config.stage.stages[-1] and is_main():
             pack.write(step.run / f"{stage}.pack")  # what the next stage starts from, to compare with
     return pack
 
@@ -177,7 +189,9 @@ def begin_step(dataset: PreparedDataset, folder: Path, config: LearnConfig, name
     step = checked_step(dataset, folder, config, name, model)
     if model:
         return replace(step, regressor=BodyPartRegressor.of_model(model))
-    regressor = learn_regressor([step.source.dataset], config.body_parts, step.settings, step.run)
+    regressor = on_main(
+        lambda: learn_regressor([step.source.dataset], config.body_parts, step.settings, step.run)
+    )
     return replace(step, regressor=regressor)
 
 
@@ -219,7 +233,10 @@ def first_step_files(
 def learn_regressor(
     datasets: Sequence[PreparedDataset], config: BodyPartConfig, settings: TrainConfig, run: Path
 ) -> BodyPartRegressor | None:
-    """The regressor of body parts; None where it is not wanted or the scans are too short for it."""
+    """The regressor of body parts; None where it is not wanted or the scans are too short for it.
+
+    One process learns it, in minutes: its batch norm would need statistics of all of them.
+    """
     if not config.learned:
         return None
     here = replace(config, train=replace(config.train, seed=settings.seed, device=settings.device))

@@ -13,6 +13,7 @@ import torch
 
 from continual_segment.errors import ContinualSegmentError
 from continual_segment.files.atomic import atomic_path
+from continual_segment.training.distributed import world_size
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
@@ -32,6 +33,11 @@ def load_checkpoint(path: Path, signature: str) -> dict[str, Any] | None:
     if not path.exists():
         return None
     state = torch.load(path, map_location="cpu", weights_only=True)  # weights_only: no pickled code runs
+    if (processes := state.get("processes", 1)) != world_size():
+        raise ContinualSegmentError(
+            f"{path}: this checkpoint belongs to a run of {processes} processes, this one has {world_size()} "
+            f"and other batches. Start it with {processes}, or delete {path.parent} to start anew."
+        )
     if state["signature"] != signature:
         raise ContinualSegmentError(
             f"{path}: this checkpoint belongs to a run with other data or settings. Run the command it was "

@@ -7,9 +7,14 @@ import threading
 from types import FrameType
 from typing import Any
 
+from continual_segment.training.distributed import world_size
+
 
 class StopRequest:
-    """While entered, the first signal only sets `requested`; the second one interrupts at once."""
+    """While entered, the first signal only sets `requested`; the second one interrupts at once.
+
+    Of several processes, none is interrupted: a batch system signals them itself, and torchrun does so again.
+    """
 
     def __init__(self) -> None:
         self.requested = False
@@ -26,6 +31,6 @@ class StopRequest:
             signal.signal(number, handler)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
+        if self.requested and world_size() == 1:
             raise KeyboardInterrupt
         self.requested = True

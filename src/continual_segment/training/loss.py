@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from continual_segment.training.distributed import sum_over_processes, world_size
+
 DiceClasses = Literal["all", "present"]
 Output = TypeVar("Output")
 Loss = Callable[[Sequence[Tensor], Tensor], Tensor]
@@ -102,7 +104,9 @@ def dice_and_cross_entropy(
     if balance:
         rarity = true.clamp_min(1).pow(-balance).gather(1, labels)
         weight = weight * rarity / rarity.mean(1, keepdim=True)
-    return weighted_dice_and_cross_entropy(logits, labels, weight, counted / counted.sum().clamp_min(1))
+    # of all patches of an update, wherever they are computed; gradients are then averaged over processes
+    total = sum_over_processes(counted.sum()).clamp_min(1) / world_size()
+    return weighted_dice_and_cross_entropy(logits, labels, weight, counted / total)
 
 
 def class_sums(labels: Tensor, values: Tensor, classes: int) -> Tensor:

@@ -18,8 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from continual_segment.data.patches import NumberedBatches
 from continual_segment.errors import ContinualSegmentError
 from continual_segment.progress import progress_bar
+from continual_segment.training import distributed
 from continual_segment.training.checkpoint import load_checkpoint, save_checkpoint
 from continual_segment.training.history import write_history
 from continual_segment.training.interrupt import StopRequest
@@ -65,28 +67,43 @@ def train(run: TrainingRun) -> Rows:
     """Optimise the objective's parameters; return one row per report.
 
     Resumes from `run.folder`/checkpoint.pt where there is one. Ctrl-C writes a checkpoint before it stops.
+    Several processes end with the same rows and weights; the first one writes.
     """
+    distributed.check_device(run.config.device)
     state = RunState(run)
-    if run.enough(state.rows):
-        return state.rows
-    total = run.config.iterations
+    if not run.enough(state.rows):
+        update_until_done(state)
+    distributed.share_weights(run.objective)  # buffers: those of the others are of their own batches
+    return state.rows
+
+
+def update_until_done(state: RunState) -> None:
+    """The iterations that are left, with reports and checkpoints."""
+    run, total = state.run, state.run.config.iterations
     bar = progress_bar(total=total, initial=state.done, desc=run.title, unit="it", dynamic_ncols=True)
     with StopRequest() as stop, bar:
-        for images, labels in numbered_batches(run.batches, state.done, run.config):
-            state.update_on(images, labels)
+        for images, labels in numbered_batches(batches_of_process(run.batches), state.done, run.config):
+            stopping = state.update_on(images, labels, stop)
             bar.update()
             reporting = state.done % run.config.report_every == 0 or state.done == total
             if reporting:
                 bar.set_postfix_str(in_short(state.report(), run.measure))
-            if reporting or stop.requested:
+            if reporting or stopping:
                 state.save()
             if reporting and run.enough(state.rows):
                 break
-            if stop.requested and state.done < total:
+            if stopping and state.done < total:
                 raise KeyboardInterrupt(
                     f"stopped after iteration {state.done}; run the same command again to resume"
                 )
-    return state.rows
+
+
+def batches_of_process(batches: Batches) -> Batches:
+    """Those that this process learns from: where there are several, each has its own."""
+    if distributed.world_size() == 1:
+        return batches
+    assert isinstance(batches, NumberedBatches)
+    return batches.for_rank(distributed.rank())
 
 
 class RunState:
@@ -94,7 +111,8 @@ class RunState:
 
     def __init__(self, run: TrainingRun) -> None:
         self.run, self.checkpoint = run, run.folder / "checkpoint.pt"
-        run.folder.mkdir(parents=True, exist_ok=True)
+        if distributed.is_main():
+            run.folder.mkdir(parents=True, exist_ok=True)
         self.update = run.make_update(run.objective, run.config)
         self.done, self.rows, self.losses = 0, Rows(), list[float]()
         spent = self._resume()
@@ -103,6 +121,7 @@ class RunState:
     def _resume(self) -> float:
         """Take over a checkpoint, if there is one; return the seconds spent before it."""
         state = load_checkpoint(self.checkpoint, self.run.signature)
+        check_same_storage(self.checkpoint, state["iteration"] if state else 0)
         if state is None:
             return 0.0
         self.update.load_state_dict(state["update"])
@@ -117,37 +136,57 @@ class RunState:
     def seconds(self) -> float:
         return time.monotonic() - self.started
 
-    def update_on(self, images: Tensor, labels: Tensor) -> None:
-        """The next iteration."""
-        self.losses.append(self.update(images, labels, iteration=self.done))
+    def update_on(self, images: Tensor, labels: Tensor, stop: StopRequest) -> bool:
+        """The next iteration; whether this or another process is to stop after it."""
+        with distributed.lost_processes_reported():
+            loss = self.update(images, labels, iteration=self.done)
+        loss, stopping = distributed.agree(loss, stop.requested)
+        self.losses.append(loss)
         self.done += 1
+        return stopping
 
     def report(self) -> dict[str, float]:
         """A new row of the log."""
         refuse_divergence(self.losses[-1], self.done, self.run.folder)
-        row = {
+        row = distributed.on_main(self._row)
+        self.rows.append(row)
+        self.losses = []
+        if distributed.is_main():
+            write_history(self.run.folder, self.rows)
+        return row
+
+    def _row(self) -> dict[str, float]:
+        return {
             "iteration": self.done,
             "loss": sum(self.losses) / len(self.losses),
             self.run.measure: self.run.validate() if self.run.validate else float("nan"),
             "learning_rate": self.run.config.learning_rate_at(self.done - 1),
             "seconds": round(self.seconds, 1),
         }
-        self.rows.append(row)
-        self.losses = []
-        write_history(self.run.folder, self.rows)
-        return row
 
     def save(self) -> None:
         """Replace the checkpoint."""
+        if not distributed.is_main():
+            return
         save_checkpoint(
             self.checkpoint,
             {
                 "signature": self.run.signature,
+                "processes": distributed.world_size(),
                 "iteration": self.done,
                 "rows": self.rows,
                 "seconds": self.seconds,
                 "update": self.update.state_dict(),
             },
+        )
+
+
+def check_same_storage(checkpoint: Path, iteration: int) -> None:
+    """Raise where this process has found another checkpoint than the first one."""
+    if (first := distributed.on_main(lambda: iteration)) != iteration:
+        raise ContinualSegmentError(
+            f"{checkpoint}: process {distributed.rank()} resumes after iteration {iteration}, the first one "
+            f"after {first}. The folders of data, model and run must be on storage that all machines share."
         )
 
 

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 import torch
 
+from continual_segment.training.distributed import world_size
 from continual_segment.training.loss import LossConfig
 
 Optimiser = Literal["sgd", "adamw", "muon"]
@@ -65,6 +66,8 @@ class TrainConfig:
     def settings(self) -> dict[str, object]:
         """What decides the weights; the signature of a run and the training card keep it."""
         known = {item.name: getattr(self, item.name) for item in fields(self)}
+        if world_size() > 1:  # each has a batch of its own
+            known["processes"] = world_size()
         return known | {
             "loss": self.loss.described(),
             "device": torch.device(self.device).type,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from continual_segment.training import distributed
 from continual_segment.training.muon import Muon
 from continual_segment.training.train_config import TrainConfig
 
@@ -17,6 +18,7 @@ class Update:
 
     def __init__(self, module: nn.Module, config: TrainConfig) -> None:
         self.module, self.config = module, config
+        self.parallel = distributed.parallel(module)
         self.optimiser = make_optimiser(module, config)
         self.device = torch.device(config.device)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "float16")
@@ -25,7 +27,7 @@ class Update:
         for group in self.optimiser.param_groups:
             group["lr"] = self.config.learning_rate_at(iteration)
         self.optimiser.zero_grad(set_to_none=True)
-        loss = self.loss(images, labels)
+        loss = self.loss(self.parallel, images, labels)
         self.scaler.scale(loss).backward()
         self.scaler.unscale_(self.optimiser)
         nn.utils.clip_grad_norm_(self.module.parameters(), self.config.gradient_norm)
@@ -33,10 +35,14 @@ class Update:
         self.scaler.update()
         return float(loss.detach())
 
-    def loss(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Of one batch, in the precision of the config."""
+    def loss(self, module: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        """Of one batch, in the precision of the config.
+
+        `module` is `self.parallel` where all gradients are computed next; any other use of the loss has
+        `self.module`, since DistributedDataParallel expects a backward pass after each forward pass.
+        """
         with forward_precision(self.config):
-            return self.module(
+            return module(
                 images.to(self.device, non_blocking=True), labels.to(self.device, non_blocking=True)
             )
 

@@ -14,6 +14,7 @@ from continual_segment.data.prepared import PreparedDataset
 from continual_segment.learning import learn_dataset
 from continual_segment.learning.step import run_folder
 from continual_segment.model import Model, OrganPack
+from continual_segment.training.distributed import on_main
 
 FIRST_STEP = "first_step"
 """Entry of a card."""
@@ -30,6 +31,11 @@ def learn_first_step(
     """Learn a dataset as the first pack of `model`; store the network before search and pruning, too."""
     if not model.exists():
         learn_dataset(dataset, model, config, name, anomalies=anomalies)
+    on_main(lambda: store_network(name, model, network))
+
+
+def store_network(name: str, model: Path, network: Path) -> None:
+    """The first step's network as it was before search and pruning."""
     opened, trained = Model.open(model), run_folder(model, name) / "train.pack"
     pack = OrganPack.read(trained) if trained.exists() else opened.pack(name)
     Model.create(network, opened.load_encoder(), opened.prepare, opened.window, pack)

@@ -27,6 +27,7 @@ from continual_segment.lab.baselines.first_step import FIRST_STEP, first_step_of
 from continual_segment.lab.baselines.marginal import grown
 from continual_segment.lab.baselines.method import ContinualMethod, LaterStep
 from continual_segment.lab.baselines.state import MethodState, read_state, write_state
+from continual_segment.learning.step import delete_checkpoints
 from continual_segment.model import Model, OrganPack
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
 from continual_segment.model.model import encoder_fingerprint
@@ -34,6 +35,7 @@ from continual_segment.networks import Decoder, GeneralEncoder, paper_count, tru
 from continual_segment.networks.segmentation_network import SegmentationNetwork
 from continual_segment.organs import Organ
 from continual_segment.training import Objective, TrainConfig, TrainingRun, train
+from continual_segment.training.distributed import on_main
 from continual_segment.training.objective import LossOfBatch
 from continual_segment.training.validate import patch_dice
 
@@ -155,11 +157,14 @@ def learn_step(
     new_state = learner.finish()
     card = training_card(method, step, learner, rows[-1]) | {FIRST_STEP: first_step_of(before)}
     kept = [before.pack(pack) for pack in before.pack_names] if method.keeps == "old decoders" else []
-    write_state(folder, new_state)
-    model = write_model(folder, learner, dataset, settings, name, card, kept)
-    for checkpoint in run.rglob("checkpoint.pt"):
-        checkpoint.unlink()
-    return model
+
+    def store() -> None:
+        write_state(folder, new_state)
+        write_model(folder, learner, dataset, settings, name, card, kept)
+        delete_checkpoints(run)
+
+    on_main(store)
+    return Model.open(folder)
 
 
 def checked(loss: LossOfBatch, classes: StepClasses) -> LossOfBatch:
@@ -245,7 +250,7 @@ def write_model(
     name: str,
     card: dict[str, Any],
     kept: Sequence[OrganPack],
-) -> Model:
+) -> None:
     """A model of the network; decoders that are `kept` read the new encoder."""
     network = learner.network.cpu().freeze()
     fingerprint = encoder_fingerprint(network.encoder, dataset.config)
@@ -263,7 +268,6 @@ def write_model(
     for pack in packs[1:]:
         model.add(pack)
     building.rename(folder)
-    return Model.open(folder)
 
 
 def newest_pack(model: Model) -> OrganPack:

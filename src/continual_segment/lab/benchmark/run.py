@@ -13,6 +13,7 @@ import json
 import logging
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from continual_segment.data.prepare import prepare
@@ -26,36 +27,48 @@ from continual_segment.lab.benchmark.results import Results
 from continual_segment.lab.benchmark.tasks import BenchmarkTasks, Task
 from continual_segment.lab.benchmark.write import write_results
 from continual_segment.lab.protocol import HeldOut
+from continual_segment.training.distributed import is_main, on_main
 
 log = logging.getLogger(__name__)
 
 
 def run_benchmark(folder: Path, plan: Plan) -> Path:
     """Do what is left of a benchmark in `folder`; return the path of results.md."""
-    claim(folder, plan)
+    on_main(partial(claim, folder, plan))
     paths = BenchmarkPaths(folder, plan)
     prepared, tests = {}, {}
     for name, dataset in plan.datasets.items():
-        prepared[name] = prepare(dataset.raw, paths.prepared(name), plan.config.prepare).learnable()
+        preparation = partial(prepare, dataset.raw, paths.prepared(name), plan.config.prepare)
+        prepared[name] = on_main(preparation).learnable()
         tests[name] = HeldOut.of(dataset.raw, prepared[name], plan.held_out)
     check_first_steps(Results(paths))  # before training adds hours of results that cannot be compared
     run_tasks(paths, BenchmarkTasks(paths, prepared, tests).all())
-    return write_results(paths)
+    return on_main(partial(write_results, paths))
 
 
 def run_tasks(paths: BenchmarkPaths, tasks: list[Task]) -> None:
     """Do all tasks that are left; write the results so far after each method."""
     progress = Progress(paths.folder / "progress.json", tasks)
     for number, task in enumerate(tasks):
-        if task.is_done():
+        if on_main(task.is_done):
             continue
-        log.info("%s: %s", progress.sentence(tasks), task.title)
+        if is_main():
+            log.info("%s: %s", progress.sentence(tasks), task.title)
         started = time.monotonic()
-        task.do()
-        progress.add(task, time.monotonic() - started)
+        run_task(task)
+        on_main(partial(progress.add, task, time.monotonic() - started))
         if number + 1 < len(tasks) and tasks[number + 1].part != task.part:
-            write_results(paths)
-    log.info("%s", progress.sentence(tasks))
+            on_main(partial(write_results, paths))
+    if is_main():
+        log.info("%s", progress.sentence(tasks))
+
+
+def run_task(task: Task) -> None:
+    """Several processes train together; the first one does everything else."""
+    if task.trains:
+        task.do()
+    else:
+        on_main(task.do)
 
 
 def claim(folder: Path, plan: Plan) -> None:

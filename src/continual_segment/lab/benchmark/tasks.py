@@ -42,6 +42,10 @@ class Task:
     do: Callable[[], None]
 
     @property
+    def trains(self) -> bool:
+        return self.kind.startswith("train")
+
+    @property
     def part(self) -> str:
         """Order and method, as the title begins: results are written after each."""
         return self.title.partition(", step")[0]
