@@ -16,6 +16,7 @@ from continual_segment.cli import (
     export_nnunet,
     import_nnunet,
     learn,
+    listen,
     pack,
     phantom,
     prepare,
@@ -36,12 +37,13 @@ COMMANDS = (
     pack,
     verify,
     segment,
+    listen,
     export_nnunet,
     bodyparts,
     evaluate,
     benchmark,
 )
-RUN_NETWORKS = ("demo", "learn", "segment", "bodyparts", "benchmark")
+RUN_NETWORKS = ("demo", "learn", "segment", "listen", "bodyparts", "benchmark")
 
 
 def make_parser() -> argparse.ArgumentParser:
