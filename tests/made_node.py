@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).parent))  # where this file runs as a program of its own
-from made_scans import CENTRES_MM, ball_labels
+from made_scans import CENTRES_MM, ball_labels, turned
 from pydicom.uid import RTStructureSetStorage, SegmentationStorage
 from pynetdicom import AE, evt
 from pynetdicom.sop_class import Verification
@@ -18,6 +18,7 @@ from pynetdicom.sop_class import Verification
 from continual_segment.clinic.jobs import Job
 from continual_segment.clinic.outputs import OutputConfig, Result, write_result
 from continual_segment.clinic.read import read_case
+from continual_segment.files import write_text
 from continual_segment.node.config import (
     Destination,
     Limits,
@@ -31,7 +32,9 @@ from continual_segment.node.node import Node
 from continual_segment.organs import find_organ
 
 IDS = {name: find_organ(name).id for name in CENTRES_MM}
-SILENCE_SECONDS = 0.5
+SILENCE_SECONDS, SLOW_SECONDS = 0.5, 1.0
+SHORT = turned([1, 0, 0], [0, 1, 0], [0, 0, 9.0], shape=(9, 46, 50))
+"""A scan of few slices: each is forced to the disk, which takes time."""
 
 
 def segment_balls(job: Job, rule: Rule, formats: Sequence[str]) -> None:
@@ -124,8 +127,15 @@ def send(port: int, images: Sequence[Any], **titles: str) -> list[int | None]:
 
 
 @contextmanager
-def archive(answers: Sequence[int] = (), syntaxes: Sequence[str] | None = None):
-    """A storage node that keeps what it receives; `answers` are its first statuses, then success."""
+def archive(
+    answers: Sequence[int] = (),
+    syntaxes: Sequence[str] | None = None,
+    before_answer: Callable[[int], None] = lambda count: None,
+):
+    """A storage node that keeps what it receives; `answers` are its first statuses, then success.
+
+    `before_answer` is called with the number of objects that have been received.
+    """
     received, left = [], list(answers)
 
     def store(event: Any) -> int:
@@ -134,6 +144,7 @@ def archive(answers: Sequence[int] = (), syntaxes: Sequence[str] | None = None):
         data = event.dataset
         data.file_meta = event.file_meta
         received.append(data)
+        before_answer(len(received))
         return 0
 
     entity = AE(ae_title="ARCHIVE")
@@ -146,9 +157,14 @@ def archive(answers: Sequence[int] = (), syntaxes: Sequence[str] | None = None):
         server.shutdown()
 
 
+def segment_slowly(*job: Any) -> None:
+    """Leaves time for a kill."""
+    time.sleep(SLOW_SECONDS)
+    segment_balls(*job)
+
+
 if __name__ == "__main__":  # a node to be killed: its config, then where it writes its port
-    sys.modules["made_node"] = sys.modules["__main__"]
-    with running(read_node_config(Path(sys.argv[1]))) as killed:
-        Path(sys.argv[2]).write_text(str(killed.address[1]))
+    with running(read_node_config(Path(sys.argv[1])), HereProcess(segment_slowly)) as killed:
+        write_text(Path(sys.argv[2]), str(killed.address[1]))
         while True:
             killed.wait()
