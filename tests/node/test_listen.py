@@ -46,13 +46,7 @@ def phantom_slices(folder, scan_path):
     image = nib.as_closest_canonical(nib.load(scan_path))
     voxels = np.asarray(image.dataobj).transpose(2, 1, 0)[:, ::-1, ::-1]  # from left to right, front to back
     x, y, z = image.header.get_zooms()
-    made = Made(
-        np.array([1.0, 0, 0]),
-        np.array([0, 1.0, 0]),
-        np.array([0, 0, float(z)]),
-        (float(y), float(x)),
-        voxels.shape,
-    )
+    made = turned([1, 0, 0], [0, 1, 0], [0, 0, z], pixel_mm=(float(y), float(x)), shape=voxels.shape)
     object.__setattr__(made, "voxels", np.rint(voxels).astype(np.int16))
     return [read_header(path) for path in write_series(folder, made)]
 

@@ -160,6 +160,12 @@ def start_server(
                 log.warning("%s: disconnected, the address is not allowed.", client_address[0])
             return allowed
 
+        def get_request(self) -> tuple[Any, Any]:
+            client, address = self.socket.accept()
+            if context is not None:  # the handshake comes with the first read, so that no peer delays others
+                client = context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
+            return client, address
+
         def shutdown(self) -> None:
             TCPServer.shutdown(self)  # pynetdicom's own expects that the entity has started the server
             self.server_close()
@@ -173,7 +179,7 @@ def start_server(
     for each in CT_CLASSES:
         entity.add_supported_context(each, readable_syntaxes())
     server = entity.make_server(
-        (listen.host, listen.port), evt_handlers=receiver.handlers, ssl_context=context, server_class=Server
+        (listen.host, listen.port), evt_handlers=receiver.handlers, server_class=Server
     )
     threading.Thread(target=server.serve_forever, name="receive", daemon=True).start()
     return server
