@@ -94,16 +94,19 @@ def states(node: Node) -> list[str]:
     return sorted(each.state for each in node.queue.all_series())
 
 
-def connect(port: int, contexts: Sequence[tuple], calling: str = "SCANNER", called: str = "CONSEG"):
+def connect(
+    port: int, contexts: Sequence[tuple], calling: str = "SCANNER", called: str = "CONSEG", tls: Any = None
+):
     entity = AE(ae_title=calling)
     entity.acse_timeout = entity.dimse_timeout = entity.network_timeout = 20
     for context in contexts:
         entity.add_requested_context(*context)
-    return entity.associate("127.0.0.1", port, ae_title=called)
+    secured = tls and (tls, "127.0.0.1")
+    return entity.associate("127.0.0.1", port, ae_title=called, tls_args=secured)
 
 
-def echo(port: int, **titles: str) -> int | None:
-    association = connect(port, [(Verification,)], **titles)
+def echo(port: int, **options: Any) -> int | None:
+    association = connect(port, [(Verification,)], **options)
     if not association.is_established:
         return None
     status = association.send_c_echo().Status
@@ -111,10 +114,10 @@ def echo(port: int, **titles: str) -> int | None:
     return int(status)
 
 
-def send(port: int, images: Sequence[Any], **titles: str) -> list[int | None]:
+def send(port: int, images: Sequence[Any], **options: Any) -> list[int | None]:
     """The status of every image; None where the node gave no answer."""
     classes = {(each.SOPClassUID, each.file_meta.TransferSyntaxUID) for each in images}
-    association = connect(port, sorted(classes), **titles)
+    association = connect(port, sorted(classes), **options)
     if not association.is_established:
         return [None for _ in images]
     found = [

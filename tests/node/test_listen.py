@@ -11,7 +11,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 from made_node import archive, send
-from made_scans import read_header, write_series
+from made_scans import read_header, turned, write_series
 
 from continual_segment.cli.main import main
 from continual_segment.errors import ConfigError

@@ -49,7 +49,11 @@ class Node:
     def __enter__(self) -> Node:
         self.store.make()
         self._lock = self.store.locked()
-        self.queue = Queue(self.store.queue)
+        try:
+            self.queue = Queue(self.store.queue)
+        except ConfigError:
+            self._lock.release()
+            raise
         self.queue.recover(self.config.retries.segment)
         self.store.sweep(self.queue.has)
         self.worker = Worker(self.config, self.queue, self.store, self._process)

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from continual_segment.errors import ConfigError
+
 State = Literal["receiving", "ready", "working", "sending", "done", "failed", "skipped", "expired"]
 FINISHED = ("done", "failed", "skipped")
 TABLES = """
@@ -83,10 +85,17 @@ class Queue:
             timeout=BUSY_SECONDS,
         )
         self._lock = threading.RLock()
-        if not read_only:
-            self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA synchronous = FULL")  # a commit survives power loss
-            self._database.executescript(TABLES)
+        try:
+            if not read_only:
+                self._database.execute("PRAGMA journal_mode = WAL")
+                self._database.execute("PRAGMA synchronous = FULL")  # a commit survives power loss
+                self._database.executescript(TABLES)
+            self.counts()
+        except sqlite3.DatabaseError as error:
+            raise ConfigError(
+                f"{path}: the queue cannot be read ({error}). Restore it, or move the node's folder away and "
+                "send the series again."
+            ) from error
 
     def close(self) -> None:
         with self._lock:
