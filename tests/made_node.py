@@ -166,6 +166,10 @@ def segment_slowly(*job: Any) -> None:
     segment_balls(*job)
 
 
+def segment_for_ever(*job: Any) -> None:
+    time.sleep(3600)
+
+
 if __name__ == "__main__":  # a node to be killed: its config, then where it writes its port
     with running(read_node_config(Path(sys.argv[1])), HereProcess(segment_slowly)) as killed:
         write_text(Path(sys.argv[2]), str(killed.address[1]))

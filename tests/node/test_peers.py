@@ -96,6 +96,13 @@ def test_with_tls_strangers_and_unencrypted_peers_are_not_served(tmp_path):
             assert echo(port, tls=client_context(own)) == 0
 
 
+def test_a_missing_certificate_is_an_error_that_names_it(tmp_path):
+    config = replace(config_for(tmp_path, 1), tls=TlsConfig(*[tmp_path / "missing.pem"] * 3))
+    for _ in range(2):  # the folder is free again
+        with pytest.raises(ConfigError, match=r"missing\.pem"), running(config):
+            pass
+
+
 @pytest.mark.parametrize(
     "data",
     [

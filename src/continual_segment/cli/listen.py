@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from continual_segment.cli.options import add_quiet
+from continual_segment.cli.options import add_quiet, check_device
 
 if TYPE_CHECKING:
     from continual_segment.node.config import NodeConfig
@@ -62,4 +62,6 @@ def listen(config: NodeConfig) -> None:
         raise ConfigError(
             "pynetdicom is not installed. Install it with: pip install 'continual-segment[node]'"
         ) from error
+    for rule in config.rules:
+        check_device(rule.segment.device)
     run_node(config)

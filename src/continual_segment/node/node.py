@@ -6,10 +6,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import TracebackType
 
 from continual_segment import __version__
 from continual_segment.errors import ConfigError
+from continual_segment.model import Model
 from continual_segment.node.config import NodeConfig
 from continual_segment.node.queue import Queue
 from continual_segment.node.receive import Receiver, start_server
@@ -30,6 +32,8 @@ CLEAN_UP_SECONDS = 600.0
 
 def listen(config: NodeConfig) -> None:
     """Run a node until Ctrl-C or SIGTERM."""
+    for folder in {folder for rule in config.rules for folder in rule.model}:
+        Model.open(folder)  # a wrong path is found now, not with the first series
     with StopRequest() as stop, Node(config) as node:
         while not stop.requested:
             node.wait()
@@ -48,34 +52,63 @@ class Node:
 
     def __enter__(self) -> Node:
         self.store.make()
-        self._lock = self.store.locked()
-        try:
+        with ExitStack() as opened:  # what was opened is closed again where the rest fails
+            opened.callback(self.store.locked().release)
             self.queue = Queue(self.store.queue)
-        except ConfigError:
-            self._lock.release()
-            raise
-        self.queue.recover(self.config.retries.segment)
-        self.store.sweep(self.queue.has)
+            opened.callback(self.queue.close)
+            self.queue.recover(self.config.retries.segment)
+            self.store.sweep(self.queue.has)
+            self._start_threads()
+            opened.callback(self._stop_threads)
+            self._listen(opened)
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        log.info("The node stops.")
+        self._opened.close()
+
+    def _start_threads(self) -> None:
         self.worker = Worker(self.config, self.queue, self.store, self._process)
         sender = Sender(self.config, self.queue, self.store)
         self._threads = [self._start("work", self.worker.step), self._start("send", sender.step)]
-        self._listen()
-        return self
 
-    def _listen(self) -> None:
+    def _stop_threads(self) -> None:
+        self._stopping.set()
+        end = time.monotonic() + STOP_SECONDS
+        while self._dead_threads() != self._threads and time.monotonic() < end:
+            self.worker.stop()  # more than once: its process may just have been starting
+            self._threads[0].join(0.1)
+        if not self._threads[0].is_alive():
+            self.worker.close()
+
+    def _dead_threads(self) -> list[threading.Thread]:
+        return [each for each in self._threads if not each.is_alive()]
+
+    def _listen(self, opened: ExitStack) -> None:
         settings, tls = self.config.listen, self.config.tls
         receiver = Receiver(self.config.limits, self.queue, self.store)
+        context = server_context(tls) if tls else None
         try:
-            self.server = start_server(settings, receiver, server_context(tls) if tls else None)
+            self.server = start_server(settings, receiver, context)
+            opened.callback(self._stop_listening)
             self.page = serve_health(settings.health_port, self.health)
         except OSError as error:
-            self._stop_threads()
             raise ConfigError(
                 f"{settings.host}:{settings.port} or the health page's port {settings.health_port} cannot be "
                 f"opened ({error.strerror}). Choose others, or end the program that uses them."
             ) from error
-        log.info("%s listens on %s:%d; health page: http://127.0.0.1:%d", settings.ae_title, *self.address,
-                 self.page.server_port)  # fmt: skip
+        opened.callback(self.page.server_close)
+        opened.callback(self.page.shutdown)
+        where = (settings.ae_title, *self.address, self.page.server_port)
+        log.info("%s listens on %s:%d; health page: http://127.0.0.1:%d", *where)
+
+    def _stop_listening(self) -> None:
+        self.server.shutdown()
+        for association in self.server.active_associations:
+            association.abort()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -101,9 +134,8 @@ class Node:
         if time.monotonic() - self._cleaned > CLEAN_UP_SECONDS:
             self._cleaned = time.monotonic()
             self._clean_up()
-        for thread in self._threads:
-            if not thread.is_alive():  # a bug of ours: to run on would look healthy
-                raise RuntimeError(f"The thread that should {thread.name} has ended; see the log.")
+        for thread in self._dead_threads():  # a bug of ours: to run on would look healthy
+            raise RuntimeError(f"The thread that should {thread.name} has ended; see the log.")
 
     def _clean_up(self) -> None:
         for series in self.queue.expire(self.config.limits.keep_hours):
@@ -113,30 +145,8 @@ class Node:
 
     def health(self) -> Health:
         free = self.store.free_mb()
-        problems = [
-            f"The thread that should {each.name} has ended." for each in self._threads if not each.is_alive()
-        ]
+        problems = [f"The thread that should {each.name} has ended." for each in self._dead_threads()]
         if free < self.config.limits.free_disk_mb:
             problems.append("The disk is almost full; nothing is accepted.")
         waiting = oldest_waiting_seconds(self.queue.all_series())
         return Health(not problems, __version__, self.queue.counts(), waiting, round(free), problems)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        log.info("The node stops.")
-        self.server.shutdown()
-        for association in self.server.active_associations:
-            association.abort()
-        self.page.shutdown()
-        self.page.server_close()
-        self._stop_threads()
-
-    def _stop_threads(self) -> None:
-        self._stopping.set()
-        self.worker.stop()
-        for thread in self._threads:
-            thread.join(STOP_SECONDS)
-        self.worker.close()
-        self.queue.close()
-        self._lock.release()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 
+from continual_segment.errors import ConfigError
 from continual_segment.node.config import TlsConfig
 
 
@@ -18,8 +19,12 @@ def client_context(tls: TlsConfig) -> ssl.SSLContext:
 
 
 def _context(purpose: ssl.Purpose, tls: TlsConfig) -> ssl.SSLContext:
-    context = ssl.create_default_context(purpose, cafile=str(tls.authorities))
+    try:
+        context = ssl.create_default_context(purpose, cafile=str(tls.authorities))
+        context.load_cert_chain(tls.certificate, tls.key)
+    except OSError as error:  # errors of ssl are OSErrors, too
+        files = f"{tls.certificate}, {tls.key} or {tls.authorities}"
+        raise ConfigError(f"{files}: not a readable PEM file of that kind ({error}). Check [tls].") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
-    context.load_cert_chain(tls.certificate, tls.key)
     return context
