@@ -11,7 +11,7 @@ Out: ExperimentConfig, or a ConfigError that names the file, the table and the s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -20,7 +20,7 @@ import msgspec
 
 from continual_segment.data.prepare_config import PrepareConfig
 from continual_segment.errors import ConfigError
-from continual_segment.files.records import as_record, read_toml
+from continual_segment.files.records import as_record, read_toml, refuse_unknown
 from continual_segment.learning import LearnConfig
 from continual_segment.learning.budget import Budget
 from continual_segment.names import did_you_mean
@@ -158,19 +158,7 @@ def read_table(table: Any, kind: type, usual: Any, where: str) -> Any:
     if table is None and usual is None and required:
         raise ConfigError(f"{where} is missing; it has at least {', '.join(required)}.")
     given = {} if table is None else table
-    refuse_unknown(given, kind, where)
+    refuse_unknown(given, kind, where, ConfigError)
     below = {} if usual is None else msgspec.to_builtins(usual)
     known = ", ".join(item.name for item in fields(kind))
     return as_record(laid_over(below, given), kind, where, ConfigError, f"Its settings: {known}.")
-
-
-def refuse_unknown(table: Any, kind: type, where: str) -> None:
-    """Raise where a table, or one in it, has a setting that the dataclass does not have."""
-    if not isinstance(table, dict):
-        raise ConfigError(f"{where} is a table of settings, not {table!r}.")
-    kinds = {item.name: get_type_hints(kind)[item.name] for item in fields(kind)}
-    if unknown := sorted(set(table) - set(kinds)):
-        raise ConfigError(f"{where} has no setting '{unknown[0]}'. Its settings: {', '.join(kinds)}.")
-    for name, value in table.items():
-        if is_dataclass(kinds[name]):
-            refuse_unknown(value, kinds[name], f"{where[:-1]}.{name}]")

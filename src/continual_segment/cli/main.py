@@ -16,6 +16,7 @@ from continual_segment.cli import (
     export_nnunet,
     import_nnunet,
     learn,
+    listen,
     pack,
     phantom,
     prepare,
@@ -41,12 +42,13 @@ COMMANDS = (
     quantise,
     segment,
     view,
+    listen,
     export_nnunet,
     bodyparts,
     evaluate,
     benchmark,
 )
-RUN_NETWORKS = ("demo", "learn", "quantise", "segment", "view", "bodyparts", "benchmark")
+RUN_NETWORKS = ("demo", "learn", "quantise", "segment", "view", "listen", "bodyparts", "benchmark")
 
 
 def make_parser() -> argparse.ArgumentParser:

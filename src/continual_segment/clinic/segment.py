@@ -66,6 +66,7 @@ def segment(
     jobs = still_to_do(jobs, request, outputs)
 
     def compute(case: Case) -> Result:
+        announce(case)
         return segment_case(case, segmenter, regressor, outputs)
 
     if all(job.alone for job in jobs):
@@ -166,17 +167,22 @@ def sentence_of(error: Exception) -> str:
     return text if known else f"an unexpected {type(error).__name__} ({text}), our mistake: please report it"
 
 
+def announce(case: Case) -> None:
+    """Log which series is segmented and what is odd about it."""
+    if case.source.series:
+        log.info("%s: segmenting %s", case.job.case, title_of(case.source.series))
+    for sentence in (*case.source.notes, *case.sanity.problems, *case.sanity.warnings):
+        log.warning("%s: %s", case.job.case, sentence)
+
+
 def segment_case(
     case: Case,
     segmenter: Segmenter | MultiSegmenter,
     regressor: BodyPartRegressor | None,
     outputs: OutputConfig,
 ) -> Result:
+    """The labels of a case, and what else the outputs need."""
     started = time.perf_counter()
-    if case.source.series:
-        log.info("%s: segmenting %s", case.job.case, title_of(case.source.series))
-    for sentence in (*case.source.notes, *case.sanity.problems, *case.sanity.warnings):
-        log.warning("%s: %s", case.job.case, sentence)
     volume, title = case.source.volume, case.job.case
     grid, *extra_grids = outputs.grids(case.source)
     found = segmenter(

@@ -84,6 +84,14 @@ def _move(files: Sequence[Path], stage: Path, folder: Path) -> None:
         _force_to_disk(folder / parent)  # deepest first; the last is the folder itself
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder that is still there after a power failure."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _force_to_disk(folder.parent)
+
+
 def write_bytes(path: Path | str, data: bytes) -> None:
     with atomic_path(path) as unfinished:
         unfinished.write_bytes(data)

@@ -12,7 +12,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -47,10 +47,36 @@ def parse_json(text: str, kind: type[Record], where: str, error: ErrorType, advi
 def as_record(data: Any, kind: type[Record], where: str, error: ErrorType, advice: str = "") -> Record:
     """The record in parsed data, with the types of its fields: tuples of lists, floats of whole numbers."""
     try:
-        return msgspec.convert(data, kind, str_keys=True)  # as keys are in JSON and TOML
+        return msgspec.convert(data, kind, str_keys=True, dec_hook=_path_of)  # keys as in JSON and TOML
     except msgspec.ValidationError as problem:
         sentence = printable(str(problem), LONGEST_PROBLEM).removesuffix(".") + _choices(kind, str(problem))
         raise error(f"{where}: {sentence}. {advice}".rstrip()) from problem
+
+
+def _path_of(kind: type, value: Any) -> Any:
+    """The one type of ours that msgspec does not know."""
+    if kind is not Path or not isinstance(value, str):
+        raise ValueError(f"Expected a {kind.__name__}, got {type(value).__name__}")
+    return Path(value)
+
+
+def refuse_unknown(table: Any, kind: Any, where: str, error: ErrorType) -> None:
+    """Raise where a table, or one in it, has a setting that the dataclass does not have.
+
+    `where` is the file, and behind it, in brackets, the table that is not the file itself.
+    """
+    if not isinstance(table, dict):
+        raise error(f"{where} is a table of settings, not {printable(repr(table))}.")
+    kinds = {item.name: get_type_hints(kind)[item.name] for item in fields(kind)}
+    if unknown := sorted(set(table) - set(kinds)):
+        raise error(f"{where} has no setting '{printable(unknown[0])}'. Its settings: {', '.join(kinds)}.")
+    for name, value in table.items():
+        inner = f"{where[:-1]}.{name}]" if where.endswith("]") else f"{where}: [{name}]"
+        several = get_origin(kinds[name]) is tuple and isinstance(value, list)
+        item = get_args(kinds[name])[0] if several else kinds[name]
+        for each in value if several else [value]:
+            if is_dataclass(item):
+                refuse_unknown(each, item, inner, error)
 
 
 def _choices(kind: Any, problem: str) -> str:

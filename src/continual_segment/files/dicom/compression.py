@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pydicom import Dataset
 from pydicom.pixels import get_decoder
-from pydicom.uid import UID, JPEGBaseline8Bit, JPEGExtended12Bit, JPEGLosslessSV1
+from pydicom.uid import UID, AllTransferSyntaxes, JPEGBaseline8Bit, JPEGExtended12Bit, JPEGLosslessSV1
 
 from continual_segment.errors import ScanError
 from continual_segment.files.dicom.headers import number, text
@@ -35,6 +35,15 @@ def check_compression(name: str, data: Dataset) -> None:
     if syntax == JPEGExtended12Bit and number(data, "BitsStored", 8) > 8:
         # gdcm reads the JPEG's own header, so 12 bits; pydicom calls it only under another name
         data.file_meta.TransferSyntaxUID = JPEGLosslessSV1
+
+
+def readable_syntaxes() -> list[UID]:
+    """Every transfer syntax whose pixels are read on this machine."""
+    return [
+        each
+        for each in AllTransferSyntaxes
+        if not each.is_compressed or each.is_deflated or _can_decode(each)
+    ]
 
 
 def _can_decode(syntax: UID) -> bool:

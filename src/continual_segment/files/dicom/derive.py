@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 from pydicom import Dataset
 from pydicom.dataset import FileMetaDataset
-from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian, generate_uid
+from pydicom.uid import CTImageStorage, ExplicitVRLittleEndian
 
 from continual_segment.files.dicom.frames import Frame
 from continual_segment.files.dicom.headers import gone
-from continual_segment.files.dicom.identity import as_decimals
+from continual_segment.files.dicom.identity import MANUFACTURER, as_decimals
+from continual_segment.files.dicom.made_uids import made_uid
 from continual_segment.files.dicom.missing_uids import keep_identity
 from continual_segment.files.dicom.series import Series
 from continual_segment.files.grids import LPS_TO_RAS
@@ -69,14 +70,14 @@ def _header(
 ) -> Dataset:
     header = Dataset()
     header.SOPClassUID = CTImageStorage
-    header.SOPInstanceUID = _uid(digest, f"slice {index}")
-    header.StudyInstanceUID, header.SeriesInstanceUID = _uid(digest, "study"), _uid(digest, "series")
-    header.FrameOfReferenceUID = _uid(digest, "frame")
+    header.SOPInstanceUID = made_uid(digest, f"slice {index}")
+    header.StudyInstanceUID, header.SeriesInstanceUID = made_uid(digest, "study"), made_uid(digest, "series")
+    header.FrameOfReferenceUID = made_uid(digest, "frame")
     header.SpecificCharacterSet = "ISO_IR 192"
     header.PatientName = header.PatientID = re.sub(r"[\\=^]", "_", case)[:64]  # they divide values and names
     header.PatientBirthDate = header.PatientSex = header.StudyDate = header.StudyTime = ""
     header.StudyID = header.AccessionNumber = header.ReferringPhysicianName = ""
-    header.Manufacturer, header.PositionReferenceIndicator = "Continual Segment", ""
+    header.Manufacturer, header.PositionReferenceIndicator = MANUFACTURER, ""
     header.KVP = header.AcquisitionNumber = None  # not known, but demanded, if only empty
     header.PatientPosition = header.Laterality = ""
     header.Modality, header.ImageType = "CT", ["DERIVED", "SECONDARY", "AXIAL"]
@@ -87,8 +88,3 @@ def _header(
     header.BitsAllocated, header.BitsStored, header.HighBit, header.PixelRepresentation = 16, 16, 15, 1
     header.RescaleSlope, header.RescaleIntercept, header.RescaleType = 1, 0, "HU"
     return header
-
-
-def _uid(digest: str, part: str) -> str:
-    """The same for the same scan: results written twice belong to the same series."""
-    return generate_uid(entropy_srcs=[digest, part])

@@ -35,6 +35,8 @@ IF_ANY = ["IssuerOfPatientID", "StudyDescription"]
 """Of patient and study, where there is a value: type 3."""
 EQUIPMENT = ["Manufacturer", "ManufacturerModelName", "DeviceSerialNumber", "InstitutionName", "StationName"]
 """Of the scanner, where there is a value."""
+MANUFACTURER = "Continual Segment"
+"""Of everything this package makes; what it receives with this mark is its own result."""
 TIME = re.compile(r"([01]\d|2[0-3])([0-5]\d([0-5]\d(\.\d{1,6})?)?)?")
 SEXES = ("M", "F", "O")
 
@@ -140,13 +142,13 @@ def _image(frame: Frame) -> Dataset:
 def _measures(series: Series) -> Dataset:
     first, data = series.frames[0], Dataset()
     heights = np.sort([frame.position_mm @ normal_of(first) for frame in series.frames])
-    thickness = _thickness_mm(first.header)
+    thickness = thickness_mm(first.header)
     data.PixelSpacing = as_decimals(first.pixel_mm)
     (data.SliceThickness,) = as_decimals([thickness if thickness > 0 else np.median(np.diff(heights))])
     return data
 
 
-def _thickness_mm(header: Dataset) -> float:
+def thickness_mm(header: Dataset) -> float:
     """Of slices; 0 where the header does not state it."""
     shared = header.get("SharedFunctionalGroupsSequence") or [Dataset()]
     measures = shared[0].get("PixelMeasuresSequence") or [header]

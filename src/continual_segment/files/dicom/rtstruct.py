@@ -10,7 +10,7 @@ Out: one .dcm file
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -20,14 +20,15 @@ import numpy as np
 from contourpy import FillType, contour_generator
 from pydicom import Dataset
 from pydicom.dataset import FileMetaDataset
-from pydicom.uid import ExplicitVRLittleEndian, RTStructureSetStorage, generate_uid
+from pydicom.uid import ExplicitVRLittleEndian, RTStructureSetStorage
 from scipy import ndimage
 from scipy.spatial import cKDTree
 
 from continual_segment.errors import ScanError
 from continual_segment.files.atomic import atomic_path
 from continual_segment.files.dicom.headers import BROKEN
-from continual_segment.files.dicom.identity import identity, sound_text
+from continual_segment.files.dicom.identity import MANUFACTURER, identity, sound_text
+from continual_segment.files.dicom.made_uids import digest_of, made_uid
 from continual_segment.files.dicom.planes import planes, point_mm
 from continual_segment.files.dicom.series import Frame, Series
 from continual_segment.files.label_table import label_colour
@@ -44,7 +45,7 @@ def write_contours(path: Path, layers: Sequence[LabelMap], series: Series, versi
         return False
     names = {label: name for layer in layers for label, name in layer.names.items()}
     try:
-        data = _structure_set(series, version)
+        data = _structure_set(series, version, _digest(contours, names, series, version))
         numbered = enumerate(sorted(contours.items()), start=1)
         for number, (label, loops) in numbered:
             _add_organ(data, number, label, names[label], loops)
@@ -54,6 +55,18 @@ def write_contours(path: Path, layers: Sequence[LabelMap], series: Series, versi
     with atomic_path(path) as unfinished:
         data.save_as(unfinished, enforce_file_format=True)
     return True
+
+
+def _digest(
+    contours: Mapping[int, list[tuple[Frame, np.ndarray]]],
+    names: Mapping[int, str],
+    series: Series,
+    version: str,
+) -> str:
+    content: list[str | bytes] = [version, "rtstruct"]
+    for label, loops in sorted(contours.items()):
+        content += [f"{label} {names[label]}", *(points.tobytes() for _, points in loops)]
+    return digest_of(series, content)
 
 
 def _contours(layers: Sequence[LabelMap], series: Series) -> dict[int, list[tuple[Frame, np.ndarray]]]:
@@ -103,17 +116,17 @@ def corners_of(loop: np.ndarray) -> np.ndarray:
     return loop[~goes_on]
 
 
-def _structure_set(series: Series, version: str) -> Dataset:
+def _structure_set(series: Series, version: str, digest: str) -> Dataset:
     """All but the organs."""
     header = series.frames[0].header
     data, now = identity(header), datetime.now()
     data.file_meta = FileMetaDataset()
     data.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
     data.file_meta.MediaStorageSOPClassUID = data.SOPClassUID = RTStructureSetStorage
-    data.file_meta.MediaStorageSOPInstanceUID = data.SOPInstanceUID = generate_uid()
-    data.Modality, data.SeriesInstanceUID = "RTSTRUCT", generate_uid()
+    data.file_meta.MediaStorageSOPInstanceUID = data.SOPInstanceUID = made_uid(digest, "instance")
+    data.Modality, data.SeriesInstanceUID = "RTSTRUCT", made_uid(digest, "series")
     data.SeriesNumber, data.InstanceNumber = SERIES_NUMBER, 1
-    data.Manufacturer, data.ManufacturerModelName = "Continual Segment", "conseg"
+    data.Manufacturer, data.ManufacturerModelName = MANUFACTURER, "conseg"
     data.SoftwareVersions, data.OperatorsName = version, ""
     data.SeriesDescription, data.StructureSetLabel = "Organs by Continual Segment", "ORGANS"
     data.StructureSetDate = data.InstanceCreationDate = f"{now:%Y%m%d}"

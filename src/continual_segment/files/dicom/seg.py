@@ -20,7 +20,8 @@ from pydicom.uid import ExplicitVRLittleEndian
 from continual_segment.errors import ScanError
 from continual_segment.files.atomic import atomic_path
 from continual_segment.files.dicom.headers import BROKEN
-from continual_segment.files.dicom.identity import number_frames, source_images
+from continual_segment.files.dicom.identity import MANUFACTURER, number_frames, source_images
+from continual_segment.files.dicom.made_uids import digest_of, made_uid
 from continual_segment.files.dicom.planes import planes
 from continual_segment.files.dicom.series import Series
 from continual_segment.files.label_table import label_colour
@@ -39,6 +40,7 @@ def write_segmentation(
     pixels, organs = _pixels(path, layers, series, label_map)
     if not organs:
         return False
+    digest = digest_of(series, (version, str(label_map), repr(organs), pixels.tobytes()))
     kind = SegmentationTypeValues.LABELMAP if label_map else SegmentationTypeValues.BINARY
     try:
         with warnings.catch_warnings():
@@ -47,12 +49,14 @@ def write_segmentation(
                 source_images=source_images(series),
                 pixel_array=pixels,
                 segmentation_type=kind,
-                segment_descriptions=[_describe(n, *organ, version) for n, organ in enumerate(organs, 1)],
-                series_instance_uid=hd.UID(),
+                segment_descriptions=[
+                    _describe(n, *organ, version, digest) for n, organ in enumerate(organs, 1)
+                ],
+                series_instance_uid=made_uid(digest, "series"),
                 series_number=SERIES_NUMBER,
-                sop_instance_uid=hd.UID(),
+                sop_instance_uid=made_uid(digest, "instance"),
                 instance_number=1,
-                manufacturer="Continual Segment",
+                manufacturer=MANUFACTURER,
                 manufacturer_model_name="conseg",
                 software_versions=version,
                 device_serial_number="0",
@@ -97,7 +101,7 @@ def _pixels(
     return bits.astype(np.uint8), organs
 
 
-def _describe(number: int, label: int, name: str, version: str) -> SegmentDescription:
+def _describe(number: int, label: int, name: str, version: str, digest: str) -> SegmentDescription:
     terms = terms_of(name)
     red, green, blue = label_colour(label)
     algorithm = hd.AlgorithmIdentificationSequence(
@@ -110,7 +114,7 @@ def _describe(number: int, label: int, name: str, version: str) -> SegmentDescri
         segmented_property_type=_code(terms.kind),
         algorithm_type="AUTOMATIC",
         algorithm_identification=algorithm,
-        tracking_uid=hd.UID(),
+        tracking_uid=made_uid(digest, f"organ {label}"),
         tracking_id=name[:64],
         display_color=CIELabColor.from_rgb(*(round(255 * part) for part in (red, green, blue))),
     )

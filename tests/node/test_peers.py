@@ -1,0 +1,154 @@
+"""Senders and archives that are not ours: DCMTK, TLS with strangers, peers that break the protocol."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+
+import gdcm
+import pytest
+from made_node import SHORT, archive, config_for, echo, running, send, states, until
+from made_scans import compress, read_header, write_series
+
+from continual_segment.errors import ConfigError
+from continual_segment.node.config import TlsConfig
+from continual_segment.node.receive import LARGEST_PDU_BYTES, PDU_FACTOR
+from continual_segment.node.tls import client_context
+
+COMPRESSIONS = {  # how storescu proposes it -> how gdcm makes it
+    "--propose-j2k-lossless": gdcm.TransferSyntax.JPEG2000Lossless,
+    "--propose-jls-lossless": gdcm.TransferSyntax.JPEGLSLossless,
+    "--propose-lossless": gdcm.TransferSyntax.JPEGLosslessProcess14_1,
+    "--propose-rle": gdcm.TransferSyntax.RLELossless,
+    "--propose-little": None,
+    "--propose-implicit": None,
+}
+needs_dcmtk = pytest.mark.skipif(
+    any(shutil.which(tool) is None for tool in ("echoscu", "storescu", "storescp")),
+    reason="DCMTK is not installed (apt-get install dcmtk)",
+)
+
+
+def run(*command):
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=60)
+
+
+@contextmanager
+def storescp(folder):
+    """DCMTK's archive, which writes a file per object."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    folder.mkdir()
+    process = subprocess.Popen(["storescp", "-aet", "ARCHIVE", "-od", str(folder), str(port)])
+    try:
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+@needs_dcmtk
+def test_dcmtk_sends_in_every_compression_and_stores_the_results(tmp_path):
+    with storescp(tmp_path / "stored") as port, running(config_for(tmp_path, port)) as node:
+        assert run("echoscu", "-aec", "CONSEG", "127.0.0.1", node.address[1]).returncode == 0
+        assert run("echoscu", "-aec", "OTHER", "127.0.0.1", node.address[1]).returncode != 0
+        for number, (option, syntax) in enumerate(COMPRESSIONS.items()):
+            folder = tmp_path / f"sent{number}"
+            for path in write_series(folder, SHORT, SeriesInstanceUID=f"1.2.{number}"):
+                if syntax is not None:
+                    compress(path, syntax)
+            found = run("storescu", option, "+sd", "-aec", "CONSEG", "127.0.0.1", node.address[1], folder)
+            assert found.returncode == 0, found.stderr
+        until(node, lambda: states(node) == ["done"] * len(COMPRESSIONS))
+    stored = [read_header(path) for path in (tmp_path / "stored").iterdir()]
+    assert {each.Modality for each in stored} == {"SEG"}
+    assert len(stored) == len(COMPRESSIONS)
+
+
+def certificate(folder, name):
+    """A certificate that signs itself."""
+    made = run(
+        "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
+        "-addext", "subjectAltName=IP:127.0.0.1",
+        "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem",
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    return TlsConfig(folder / f"{name}.pem", folder / f"{name}.key", folder / f"{name}.pem")
+
+
+@pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="openssl is not installed, which makes certificates"
+)
+def test_with_tls_strangers_and_unencrypted_peers_are_not_served(tmp_path):
+    own, stranger = certificate(tmp_path, "hospital"), certificate(tmp_path, "stranger")
+    with running(replace(config_for(tmp_path, 1), tls=own)) as node:
+        port = node.address[1]
+        assert echo(port) is None
+        lone = ssl.create_default_context(cafile=str(own.authorities))  # shows no certificate
+        assert echo(port, tls=lone) is None
+        assert echo(port, tls=client_context(replace(stranger, authorities=own.authorities))) is None
+        with socket.create_connection(("127.0.0.1", port)):  # one that never shakes hands delays no other
+            assert echo(port, tls=client_context(own)) == 0
+
+
+def test_a_missing_certificate_is_an_error_that_names_it(tmp_path):
+    config = replace(config_for(tmp_path, 1), tls=TlsConfig(*[tmp_path / "missing.pem"] * 3))
+    for _ in range(2):  # the folder is free again
+        with pytest.raises(ConfigError, match=r"missing\.pem"), running(config):
+            pass
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.0\r\n\r\n",
+        b"\x01\x00" + (PDU_FACTOR * LARGEST_PDU_BYTES + 1).to_bytes(4, "big") + b"x" * 1000,
+        b"\x04\x00\x00\x00\x00\x08" + b"\xff" * 8,  # data without an association
+        b"\x01\x00\x00\x00\x00\x04\x00\x01\x00\x00",  # a request that is cut short
+    ],
+)
+def test_a_peer_that_breaks_the_protocol_is_disconnected_and_others_are_served(tmp_path, data):
+    with running(config_for(tmp_path, 1)) as node:
+        with socket.create_connection(node.address, timeout=20) as peer:
+            peer.sendall(data)
+            started = time.monotonic()
+            while peer_answers(peer):
+                pass
+            assert time.monotonic() - started < 20
+        assert echo(node.address[1]) == 0
+
+
+def peer_answers(peer):
+    try:
+        return peer.recv(4096)
+    except ConnectionError:
+        return b""
+
+
+def test_a_damaged_queue_is_an_error_that_names_the_file(tmp_path):
+    config = config_for(tmp_path, 1)
+    config.folder.mkdir()
+    (config.folder / "queue.sqlite").write_bytes(b"no database" * 1000)
+    for _ in range(2):  # the folder is free again
+        with pytest.raises(ConfigError, match=r"queue\.sqlite"), running(config):
+            pass
+
+
+def test_what_a_kill_left_unrecorded_is_removed_and_what_was_recorded_is_segmented(tmp_path):
+    sent = [read_header(path) for path in write_series(tmp_path / "sent", SHORT)]
+    with archive() as (port, received):
+        config = config_for(tmp_path, port, silence_seconds=3600)
+        with running(config) as node:
+            send(node.address[1], sent)
+            folder = node.store.slices_of(node.queue.all_series()[0].id)
+        (folder / "0123.dcm").write_bytes(b"written, but never recorded")
+        (folder / ".unfinished-0123-4.dcm").write_bytes(b"half")
+        with running(config_for(tmp_path, port)) as node:
+            assert len(list(folder.iterdir())) == len(sent)
+            until(node, lambda: states(node) == ["done"])
+    assert len(received) == 1
