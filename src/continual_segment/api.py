@@ -46,6 +46,9 @@ def learn(
         config = config.with_loss(loss)
     if others:
         if name or anomalies:
-            raise ConfigError("Datasets that are learned together become packs of their own names.")
+            raise ConfigError(
+                "Datasets that are learned together become packs of their own names, without anomalies. "
+                "Leave --name and --anomaly out, or learn the datasets one by one."
+            )
         return learn_jointly([opened, *others], Path(model), config, licence)[0]
     return learn_dataset(opened, Path(model), config, name, licence, anomalies)

@@ -16,6 +16,7 @@ from continual_segment.cli.options import (
     check_device,
     show,
 )
+from continual_segment.errors import ConfigError
 
 if TYPE_CHECKING:
     from continual_segment.data.prepared import PreparedDataset
@@ -101,10 +102,13 @@ def add_small_decoder(parser: argparse.ArgumentParser) -> None:
 
 def shares(text: str) -> tuple[float, float]:
     """One share for parameters and multiply-adds, or one each."""
-    numbers = [float(part) for part in text.split(",")]
-    if len(numbers) > 2:
-        raise ValueError(text)
-    return numbers[0], numbers[-1]
+    try:
+        parameters, multiply_adds = [float(part) for part in text.split(",")] * (1 if "," in text else 2)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not one number or two with a comma between them, such as 0.97 or 0.97,0.75"
+        ) from error
+    return parameters, multiply_adds
 
 
 def run(args: argparse.Namespace) -> int:
@@ -122,6 +126,8 @@ def run(args: argparse.Namespace) -> int:
     check_device(config.later.device)
     dataset = PreparedDataset.open(args.dataset)
     if args.anomaly_head:
+        if args.together_with:
+            raise ConfigError("--anomaly-head learns from one dataset. Leave --with out.")
         return run_anomaly(args, dataset, config)
     pack = learn(
         dataset,
