@@ -111,8 +111,8 @@ def check_together(datasets: Sequence[PreparedDataset], folder: Path, config: Le
             )
         if names.count(dataset.name) > 1:
             raise DatasetError(
-                f"Two datasets are named {dataset.name}; each becomes a pack of its own name. Name each once, "
-                "or prepare one of them under another name."
+                f"Two datasets are named {dataset.name}; each becomes a pack of its own name. Name each "
+                "once, or prepare one of them under another name."
             )
 
 
