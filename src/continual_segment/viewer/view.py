@@ -53,7 +53,7 @@ def view(
 
 
 def stop_when_asked_to_end() -> None:
-    """As on Ctrl-C where the process is ended or its terminal is closed: no scan stays in a temporary folder."""
+    """As on Ctrl-C where a process ends or its terminal is closed: no scan stays in a temporary folder."""
     if threading.current_thread() is threading.main_thread():  # others cannot handle signals
         for name in ("SIGTERM", "SIGHUP"):
             if hasattr(signal, name):  # Windows lacks SIGHUP
