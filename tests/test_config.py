@@ -202,3 +202,14 @@ def test_what_cannot_be_gets_one_sentence_that_names_file_and_table(old, new, se
 def test_what_is_neither_preset_nor_file_gets_a_sentence():
     with pytest.raises(ConfigError, match=r"'huge'.*\(tiny, demo, laptop, paper\)"):
         load_preset("huge")
+
+
+@pytest.mark.parametrize("budget", [(0.0, 0.0), (1.0, float("nan")), (-1.0, 1.0)])
+def test_a_budget_is_two_shares_above_0(budget):
+    with pytest.raises(ConfigError, match="above 0"):
+        load_preset("tiny").with_stages(("train", "shrink"), budget)
+
+
+def test_a_budget_without_the_stage_that_keeps_it_is_refused():
+    with pytest.raises(ConfigError, match="train,shrink"):
+        load_preset("tiny").with_stages(("train",), (0.5, 0.5))

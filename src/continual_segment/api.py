@@ -47,7 +47,10 @@ def learn(
     if loss is not None:
         config = config.with_loss(loss)
     if others and (name or anomalies):
-        raise ConfigError("Datasets that are learned together become packs of their own names.")
+        raise ConfigError(
+            "Datasets that are learned together become packs of their own names, without anomalies. "
+            "Leave --name and --anomaly out, or learn the datasets one by one."
+        )
     with process_group():
         if others:
             return learn_jointly([opened, *others], Path(model), config, licence)[0]

@@ -60,12 +60,16 @@ class ExperimentConfig(LearnConfig):
         `pruning` has fields of PruneConfig; tau and select_by also count for shrinking.
         """
         shrinking: dict[str, Any] = {name: pruning[name] for name in ("tau", "select_by") if name in pruning}
-        if budget:
-            shrinking["budget"] = Budget(*budget)
         try:
+            if budget:
+                shrinking["budget"] = Budget(*budget)
             stage = replace(self.stage, stages=tuple(stages)) if stages else self.stage  # type: ignore[arg-type]
             if "shrink" in stage.stages:
                 return replace(self, stage=stage, shrink=replace(self.shrink, **shrinking))
+            if budget:
+                raise ValueError(
+                    f"A budget needs the stage shrink, not {','.join(stage.stages)}: --stages train,shrink."
+                )
             return replace(self, stage=stage, prune=replace(self.prune, **pruning))
         except ValueError as error:
             raise ConfigError(str(error)) from error

@@ -96,3 +96,10 @@ def test_a_hidden_spelling_is_not_suggested(capsys):
 def test_negative_numbers_are_values(capsys):
     assert parsed("learn prepared -m model --seed -1").seed == -1
     assert parsed("phantom out --dataset chest --spacing -1.5 2 3").spacing == [-1.5, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("budget", ["abc", "1,2,3", "0.5,", ""])
+def test_a_budget_that_is_no_number_is_answered_with_an_example(budget, capsys):
+    with pytest.raises(SystemExit):
+        main(["learn", "prepared", "-m", "model", "--budget", budget])
+    assert "0.97,0.75" in capsys.readouterr().err

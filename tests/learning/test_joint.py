@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from continual_segment.cli.main import main
-from continual_segment.errors import DatasetError, ModelError
+from continual_segment.errors import ConfigError, DatasetError, ModelError
 from continual_segment.learning import StageConfig, learn_dataset, learn_jointly
-from continual_segment.learning.joint import JointObjective, Turns, TurnUpdate
+from continual_segment.learning.budget import Budget, shares_of
+from continual_segment.learning.joint import JointObjective, Turns, TurnUpdate, with_split_budget
 from continual_segment.learning.step import run_folder
 from continual_segment.model import Model, verify
 from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder
@@ -113,6 +114,21 @@ def test_datasets_that_do_not_fit_together_are_refused(both, config, tmp_path, b
         learn_jointly([both[0], other], tmp_path / "model", config)
 
 
+def test_packs_that_are_learned_together_share_the_budget(both, config, tmp_path):
+    shrink = replace(config, stage=StageConfig(("train", "shrink")))
+    each = with_split_budget(replace(shrink, shrink=replace(shrink.shrink, budget=Budget(0.9, 1.2))), 2)
+    assert each.shrink.budget == Budget(0.45, 0.6)
+    assert with_split_budget(shrink, 2) == shrink
+    organs = len(both[0].learnable().organs)
+    plan, window = DecoderPlan.projections(config.network), config.patches.size
+    least = shares_of(plan, config.network, window, organs)
+    enough_for_one = Budget(*(1.5 * share for share in least))
+    with pytest.raises(ConfigError, match="--budget"):  # before any training
+        learn_jointly(
+            both, tmp_path / "model", replace(shrink, shrink=replace(shrink.shrink, budget=enough_for_one))
+        )
+
+
 def test_the_command_learns_together(both, tmp_path, capsys, no_pictures):
     first, second = (str(dataset.folder) for dataset in both)
     words = ["learn", first, "--with", second, "-m", str(tmp_path / "model"), "--preset", "tiny"]
@@ -120,3 +136,5 @@ def test_the_command_learns_together(both, tmp_path, capsys, no_pictures):
     printed = capsys.readouterr().out
     assert all(f"now has pack '{dataset.name}'" in printed for dataset in both)
     assert main([*words, "--name", "x"]) == 2
+    assert main([*words, "--anomaly-head"]) == 2
+    assert "--with" in capsys.readouterr().err

@@ -14,7 +14,8 @@ from continual_segment.errors import ConfigError
 from continual_segment.model import Model
 from continual_segment.segmentation import MultiSegmenter, SegmentConfig, Segmenter, int8, openvino_runtime
 from continual_segment.segmentation.int8 import NETWORK, RECORD, WEIGHTS, Int8Cache
-from continual_segment.segmentation.quantise import QuantiseConfig, quantise
+from continual_segment.segmentation.quantise import QuantiseConfig, calibration_windows, quantise
+from continual_segment.volume import Grid, Volume
 
 INT8 = SegmentConfig(backend="int8", progress=False)
 FLOAT32 = SegmentConfig(progress=False)
@@ -153,6 +154,37 @@ def test_a_damaged_cache_is_not_used(quantised, caplog, file, content):
     place = Int8Cache.of(quantised).place()
     (place / file).write_bytes(content)
     assert falls_back(quantised, caplog, str(place))
+
+
+@pytest.mark.usefixtures("vnni")
+def test_a_network_that_cannot_be_compiled_is_not_used(shared_model_folder, caplog, monkeypatch):
+    def fail(ov, network):
+        raise RuntimeError("unsupported operation")
+
+    monkeypatch.setattr(int8, "import_without_telemetry", lambda *names: None)
+    monkeypatch.setattr(Int8Cache, "read", lambda *place: (None, "checksum"))
+    monkeypatch.setattr(int8, "start", fail)
+    model = Model.open(shared_model_folder)
+    assert falls_back(model, caplog, str(Int8Cache.of(model).place()), "unsupported operation")
+
+
+def test_a_network_stays_until_its_next_version_is_whole(tmp_path):
+    cache = Int8Cache(tmp_path, "a" * 64, (8, 16, 16))
+    (cache.place() / "old").mkdir(parents=True)
+
+    def stop(path):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cache.write(cache.place(), stop, 1, {"openvino": "", "nncf": ""})
+    assert [path.name for path in cache.place().iterdir()] == ["old"]
+    assert list(tmp_path.iterdir()) == [cache.place()]
+
+
+def test_scans_of_air_cannot_calibrate(shared_model_folder):
+    air = Volume(np.full((64, 64, 64), -1024, np.int16), Grid((64, 64, 64), np.diag([6.0, 6.0, 6.0, 1.0])))
+    with pytest.raises(ConfigError, match="air"):
+        calibration_windows(Model.open(shared_model_folder), [air], FEW)
 
 
 def test_networks_in_the_cache_are_quantised_again_on_request_alone(quantised, scan_path):

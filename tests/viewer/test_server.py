@@ -6,6 +6,10 @@ import http.client
 import json
 import re
 import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +17,15 @@ from made_views import made_labels, made_scan
 
 from continual_segment.errors import ConfigError
 from continual_segment.files import write_labels, write_scan
-from continual_segment.viewer.server import ADDRESS, CONTENT_SECURITY_POLICY, Resource, Site, ViewerServer
+from continual_segment.viewer.server import (
+    ADDRESS,
+    CONTENT_SECURITY_POLICY,
+    Handler,
+    Resource,
+    Site,
+    ViewerServer,
+    json_resource,
+)
 
 EVIL = "<script>window.hacked=1</script>"
 
@@ -177,3 +189,56 @@ def test_a_port_in_use_is_named(server):
 def test_two_sites_have_two_tokens():
     table = {"": Resource("text/plain", lambda: b"")}
     assert Site(table).token != Site(table).token
+
+
+@pytest.fixture
+def small_site() -> Iterator[Callable[[Callable[[], bytes]], ViewerServer]]:
+    """Serves one resource."""
+    servers: list[ViewerServer] = []
+
+    def start(make: Callable[[], bytes]) -> ViewerServer:
+        servers.append(ViewerServer(Site({"": Resource("text/plain", make)})))
+        threading.Thread(target=servers[-1].serve_forever, kwargs={"poll_interval": 0.05}).start()
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_value_that_json_cannot_express_is_an_error_of_its_request(small_site):
+    server = small_site(json_resource(lambda: {"mean_score": float("nan")}).make)
+    status, content = request(server, f"/{server.site.token}/")
+    assert status == 422
+    assert "error" in json.loads(content)
+
+
+def test_a_client_that_reads_too_slowly_gets_no_second_answer_within_the_first(small_site, monkeypatch):
+    monkeypatch.setattr(Handler, "timeout", 0.3)
+    size = 30_000_000
+    server = small_site(lambda: bytes(size))
+    line = f"GET /{server.site.token}/ HTTP/1.1\r\nHost: {ADDRESS}:{server.server_port}\r\n\r\n"
+    with socket.create_connection((ADDRESS, server.server_port), timeout=20) as connection:
+        connection.sendall(line.encode())
+        time.sleep(0.5)  # longer than the server waits once, shorter than twice
+        received = b"".join(iter(lambda: connection.recv(1 << 20), b""))
+    assert len(received) < size
+    assert b"422" not in received
+
+
+def test_a_page_that_is_closed_meanwhile_is_no_traceback(small_site, capfd):
+    server = small_site(lambda: bytes(30_000_000))
+    line = f"GET /{server.site.token}/ HTTP/1.1\r\nHost: {ADDRESS}:{server.server_port}\r\n\r\n"
+    connection = socket.create_connection((ADDRESS, server.server_port), timeout=20)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # resets on close
+    connection.sendall(line.encode())
+    connection.recv(10)
+    connection.close()
+    other = socket.create_connection((ADDRESS, server.server_port), timeout=20)
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    other.sendall(b"GET ")
+    other.close()
+    assert request(server, "/")[0] == 404
+    time.sleep(0.3)
+    assert capfd.readouterr().err == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import webbrowser
 from math import prod
 
 import numpy as np
@@ -20,7 +21,7 @@ from continual_segment.viewer.cases import find_cases
 from continual_segment.viewer.comparison import compare
 from continual_segment.viewer.prepared_view import prepare_view
 from continual_segment.viewer.site import CaseStore
-from continual_segment.viewer.view import find_shown, open_server
+from continual_segment.viewer.view import find_shown, open_browser, open_server
 from continual_segment.volume import Grid, LabelMap
 
 
@@ -171,3 +172,25 @@ def test_the_command_prints_its_address_and_stops_on_ctrl_c(case_folder, python)
     process.wait(timeout=20)
     assert process.returncode == 0
     assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_viewer_that_is_ended_leaves_no_files(case_folder, python, tmp_path, monkeypatch, number):
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    process = python("-m", "continual_segment.cli.main", "view", case_folder / "scans", "--no-browser")
+    assert process.stdout.readline().startswith("Viewer: ")
+    assert list((tmp_path / "temporary").iterdir())
+    process.send_signal(number)
+    process.wait(timeout=20)
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_a_browser_in_the_terminal_is_not_opened(monkeypatch):
+    opened = []
+    for kind in (webbrowser.GenericBrowser, webbrowser.BackgroundBrowser):
+        browser = kind("browser")
+        browser.open = lambda address, kind=kind: opened.append(kind)
+        monkeypatch.setattr(webbrowser, "get", lambda browser=browser: browser)
+        open_browser("http://127.0.0.1/")
+    assert opened == [webbrowser.BackgroundBrowser]

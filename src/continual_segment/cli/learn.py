@@ -20,6 +20,7 @@ from continual_segment.cli.options import (
     describe_small,
     show,
 )
+from continual_segment.errors import ConfigError
 
 if TYPE_CHECKING:
     from continual_segment.data.prepared import PreparedDataset
@@ -106,6 +107,8 @@ def run(args: argparse.Namespace) -> int:
     check_device(config.later.device)
     dataset = PreparedDataset.open(args.dataset)
     if args.anomaly_head:
+        if args.together_with:
+            raise ConfigError("--anomaly-head learns from one dataset. Leave --with out.")
         return run_anomaly(args, dataset, config)
     pack = learn(
         dataset,

@@ -19,8 +19,15 @@ class Budget:
     multiply_adds: float
 
     def __post_init__(self) -> None:
-        if not min(self.parameters, self.multiply_adds) > 0:
-            raise ValueError("The shares of parameters and multiply-adds in a budget are above 0.")
+        if not (self.parameters > 0 and self.multiply_adds > 0):  # also where one is no number
+            raise ValueError(
+                "The shares of parameters and multiply-adds in a budget are above 0, not "
+                f"{self.parameters:g} and {self.multiply_adds:g}."
+            )
+
+    def split(self, packs: int) -> Budget:
+        """The same for each of several packs that are learned at once."""
+        return Budget(self.parameters / packs, self.multiply_adds / packs)
 
     def allows(self, score: PlanScore, whole: PlanScore) -> bool:
         return (

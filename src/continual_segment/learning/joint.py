@@ -54,7 +54,8 @@ def learn_jointly(
 ) -> list[OrganPack]:
     """Make a model from several datasets; packs have their names. Run again to resume an interrupted run."""
     check_together(datasets, folder, config)
-    steps = [checked_step(dataset, folder, config, dataset.name, None) for dataset in datasets]
+    each_config = with_split_budget(config, len(datasets))
+    steps = [checked_step(dataset, folder, each_config, dataset.name, None) for dataset in datasets]
     run = run_folder(folder, RUN)
     sources = [step.source.dataset for step in steps]
     regressor = on_main(lambda: learn_regressor(sources, config.body_parts, config.first, run))
@@ -94,7 +95,10 @@ def store(
 def check_together(datasets: Sequence[PreparedDataset], folder: Path, config: LearnConfig) -> None:
     """Whether these datasets can make a model."""
     if folder.exists():
-        raise ModelError(f"{folder} exists. Several datasets are learned together only to make a new model.")
+        raise ModelError(
+            f"{folder} exists. Several datasets are learned together only to make a new model: name another "
+            "folder, or add the datasets one by one without --with."
+        )
     if config.auxiliary.body_part_weight:
         raise ConfigError(
             "body_part_weight is above 0: the body-part head is learned with one dataset alone."
@@ -107,7 +111,16 @@ def check_together(datasets: Sequence[PreparedDataset], folder: Path, config: Le
                 f"{in_words(first.config)}. Prepare both with the same --preset and --spacing."
             )
         if names.count(dataset.name) > 1:
-            raise DatasetError(f"Two datasets are named {dataset.name}; each becomes a pack of its own name.")
+            raise DatasetError(
+                f"Two datasets are named {dataset.name}; each becomes a pack of its own name. Name each "
+                "once, or prepare one of them under another name."
+            )
+
+
+def with_split_budget(config: LearnConfig, datasets: int) -> LearnConfig:
+    """The packs share the budget in equal parts: it is known before training whether each part is enough."""
+    budget = config.shrink.budget
+    return replace(config, shrink=replace(config.shrink, budget=budget and budget.split(datasets)))
 
 
 def joint_settings(config: LearnConfig, datasets: int) -> TrainConfig:

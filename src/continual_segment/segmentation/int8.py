@@ -26,6 +26,7 @@ from continual_segment.files.atomic import atomic_path, write_json
 from continual_segment.files.records import read_json
 from continual_segment.model import Model
 from continual_segment.model.fingerprint import fingerprint_data
+from continual_segment.names import printable
 from continual_segment.networks import Decoder, GeneralEncoder
 from continual_segment.networks.heads import ProjectionHead
 from continual_segment.segmentation.backends import EAGER, BackendName, Decode, Encode, Engine
@@ -86,12 +87,12 @@ class Int8Cache:
         self, place: Path, save: Callable[[Path], None], windows: int, versions: Mapping[str, str]
     ) -> None:
         """Store what `save` writes to the path of a network, in place of an earlier version."""
-        shutil.rmtree(place, ignore_errors=True)  # a folder that is not empty cannot be replaced
         with atomic_path(place) as unfinished:
             unfinished.mkdir()
             save(unfinished / NETWORK)
             record = Int8Record(sha256_of(unfinished), windows, **versions)
             write_json(unfinished / RECORD, asdict(record))
+            shutil.rmtree(place, ignore_errors=True)  # a folder that is not empty cannot be replaced
 
     def read(self, ov: Any, place: Path, what: str) -> tuple[Any, str]:
         """OpenVINO's model in a folder, and its checksum; `what` names the network where it is missing."""
@@ -132,8 +133,16 @@ class Int8Engine:
         return lambda features: run(*features)[0]
 
     def _start(self, name: str, place: Path, what: str) -> Run:
-        network, self.quantised[name] = self.cache.read(self.ov, place, what)
-        return one_by_one(start(self.ov, network))
+        network, checksum = self.cache.read(self.ov, place, what)
+        try:
+            run = one_by_one(start(self.ov, network))
+        except RuntimeError as error:  # of OpenVINO
+            raise Int8Unavailable(
+                f"{place} cannot be compiled ({printable(str(error))}). Delete it and run "
+                "`conseg quantise` again."
+            ) from error
+        self.quantised[name] = checksum
+        return run
 
 
 def int8_engine(model: Model) -> Engine:

@@ -148,4 +148,9 @@ def calibration_windows(model: Model, scans: Sequence[Scan], config: QuantiseCon
         for index in rng.permutation(len(inside))[:of_each]:
             row, box = inside[index]
             found.append(torch.from_numpy(padded[row][:, *box].copy())[None, None])
+    if not found:
+        raise ConfigError(
+            f"The {len(scans)} scans to calibrate on show nothing but air. "
+            "Name scans like those to be segmented."
+        )
     return found[: config.windows]

@@ -11,6 +11,7 @@ import hmac
 import json
 import logging
 import secrets
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -92,6 +93,11 @@ class ViewerServer(ThreadingHTTPServer):
             ) from error
         self.hosts = {f"{name}:{self.server_port}" for name in (ADDRESS, "localhost")}
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A page that is closed while it is answered is no error; others are shown as usual."""
+        if not isinstance(sys.exception(), (ConnectionError, TimeoutError)):
+            super().handle_error(request, client_address)
+
     @property
     def address(self) -> str:
         """What to open in a browser."""
@@ -119,14 +125,16 @@ class Handler(BaseHTTPRequestHandler):
         if resource is None:
             return self._refuse(HTTPStatus.NOT_FOUND, with_body)
         try:
-            self._send(HTTPStatus.OK, resource.media_type, resource.make(), with_body)
-        except (ContinualSegmentError, MemoryError, OSError) as error:
-            if isinstance(error, ConnectionError):  # the page was closed meanwhile
-                self.close_connection = True
-                return None
+            content = resource.make()
+        except (
+            ContinualSegmentError,
+            MemoryError,
+            OSError,
+            ValueError,
+        ) as error:  # ValueError: NaN in a file
             content = json.dumps({"error": printable(str(error), LONGEST_ERROR)}).encode()
-            self._send(HTTPStatus.UNPROCESSABLE_ENTITY, "application/json", content, with_body)
-        return None
+            return self._send(HTTPStatus.UNPROCESSABLE_ENTITY, "application/json", content, with_body)
+        return self._send(HTTPStatus.OK, resource.media_type, content, with_body)
 
     def _is_own_page(self) -> bool:
         """A page of a stranger may send requests here, but with its own name as host or origin."""
@@ -149,4 +157,4 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are logged for debugging alone, without the token."""
-        log.debug("%s", (format % args).replace(self.server.site.token, "TOKEN"))
+        log.debug("%s", printable((format % args).replace(self.server.site.token, "TOKEN")))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
 import tempfile
+import threading
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,18 +37,37 @@ def view(
 
     The address is printed.
     """
+    stop_when_asked_to_end()
     with tempfile.TemporaryDirectory(prefix="conseg-view-") as folder:
         model_folder = None if model is None else Path(model)
         server = open_server([Path(path) for path in paths], model_folder, Path(folder), port)
         try:
             print(f"Viewer: {server.address} (Ctrl-C stops it)", flush=True)
             if browser:
-                webbrowser.open(server.address)
+                open_browser(server.address)
             server.serve_forever()
         except KeyboardInterrupt:
             print("\nViewer stopped.", flush=True)
         finally:
             server.server_close()
+
+
+def stop_when_asked_to_end() -> None:
+    """As on Ctrl-C where a process ends or its terminal is closed: no scan stays in a temporary folder."""
+    if threading.current_thread() is threading.main_thread():  # others cannot handle signals
+        for name in ("SIGTERM", "SIGHUP"):
+            if hasattr(signal, name):  # Windows lacks SIGHUP
+                signal.signal(getattr(signal, name), signal.default_int_handler)
+
+
+def open_browser(address: str) -> None:
+    """Open a browser; one in the terminal cannot draw, and waits for a server that is not running."""
+    try:
+        found = webbrowser.get()
+    except webbrowser.Error:
+        return
+    if type(found) is not webbrowser.GenericBrowser:  # the class of lynx, w3m and others in a terminal
+        found.open(address)
 
 
 def open_server(paths: Sequence[Path], model: Path | None, folder: Path, port: int = 0) -> ViewerServer:
