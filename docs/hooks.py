@@ -172,7 +172,7 @@ def presets() -> str:
 
 def organs() -> str:
     text = (resources.files("continual_segment") / "organs.csv").read_text(encoding="utf-8")
-    titles = ("id", "name", "SNOMED CT", "body part", "group", "part of", "also known as")
+    titles = ("name", "id", "SNOMED CT", "body part", "group", "part of", "also known as")
     head = (table_row(titles), table_row(["---"] * len(titles)))
     return "\n".join([*head, *map(organ_row, csv.DictReader(text.splitlines()))])
 
@@ -182,7 +182,7 @@ def organ_row(row: dict[str, str]) -> str:
     aliases = ", ".join(f"`{alias}`" for alias in row["aliases"].split(";") if alias)
     part_of = f"`{row['part_of']}`" if row["part_of"] else ""
     place = (plain["body_part"], plain["group"], part_of)
-    return table_row((row["id"], f"`{row['name']}`", row["snomed"], *place, aliases))
+    return table_row((f"`{row['name']}`", row["id"], row["snomed"], *place, aliases))
 
 
 def table_row(cells: Iterable[str]) -> str:

@@ -87,7 +87,7 @@ def test_the_command_reference_has_every_command_and_option(hooks):
 
 def test_the_organ_reference_has_every_organ(hooks):
     text = hooks.organs()
-    assert all(f"| {organ.id} | `{organ.name}` |" in text for organ in known_organs())
+    assert all(f"| `{organ.name}` | {organ.id} |" in text for organ in known_organs())
 
 
 def test_the_api_reference_has_every_public_name():
