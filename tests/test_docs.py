@@ -111,6 +111,16 @@ def test_links_between_files_become_links_between_pages(hooks, source, link, fou
     assert hooks.with_site_links(link, source) == found
 
 
+def test_parameters_that_a_docstring_explains_are_found():
+    pytest.importorskip("griffe", reason="griffe is installed by `make docs`")
+    docstrings = import_script(ROOT / "docs" / "docstrings.py")
+    explained = "Learn.\n\nname: of the pack.\nlicence: text,\n    long.\n\nNote: more."
+    found = docstrings.in_google_style(explained, {"name", "licence"})
+    assert (
+        found == "Learn.\n\nArgs:\n    name: of the pack.\n    licence: text,\n        long.\n\nNote: more."
+    )
+
+
 # Numbers
 
 
