@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO_OUT ?= demo
-CODE := src tests examples benchmarks
+CODE := src tests examples benchmarks docs
+DOCS_INSTALLED := $(VENV)/.docs_installed
 
 # The first Python that is new enough; `make PYTHON=...` overrules.
 PYTHON ?= $(shell for name in python3.11 python3; do \
@@ -14,13 +15,14 @@ PIP_OPTIONS ?=
 # Tests in two processes; -n 0 for one
 PYTEST_OPTIONS ?= -n 2
 
-.PHONY: help demo test lint format clean
+.PHONY: help demo test lint format docs clean
 
 help:
 	@echo "make demo    learn four phantom datasets, segment, score; writes $(DEMO_OUT)/report.html (DEMO_OUT=FOLDER)"
 	@echo "make test    lint, then all tests"
 	@echo "make lint    ruff (rules and format) and mypy"
 	@echo "make format  let ruff fix what it can"
+	@echo "make docs    build the documentation site: build/site/index.html"
 	@echo "make clean   remove .venv and caches; demos and your models stay"
 
 # One pip call: the constraints must hold for torch too, or pip picks another build of it.
@@ -49,6 +51,15 @@ lint: $(INSTALLED)
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
+
+# Into the same environment: the command reference is made from our own parser, so the package is needed too.
+$(DOCS_INSTALLED): $(INSTALLED)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check $(PIP_OPTIONS) -c constraints.txt -e '.[docs]'
+	@touch $@
+
+# mkdocs-material prints an advertisement for its successor, in which a warning of ours would be missed.
+docs: $(DOCS_INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

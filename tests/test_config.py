@@ -59,7 +59,7 @@ def test_the_paper_preset_has_the_papers_numbers():
 
 
 def test_the_complete_preset_of_the_documentation_is_read_and_has_every_table(tmp_path):
-    text = (Path(__file__).parents[1] / "docs" / "how_to.md").read_text()
+    text = (Path(__file__).parents[1] / "docs" / "presets.md").read_text()
     (complete,) = [
         block for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL) if "[network]" in block
     ]

@@ -1,15 +1,22 @@
-"""The texts of the repository: links lead somewhere."""
+"""The texts of the repository: links lead somewhere, commands exist, numbers have a source."""
 
 import importlib.util
 import re
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
+import continual_segment
+from continual_segment.cli.main import make_parser
+from continual_segment.organs import known_organs
+
 ROOT = Path(__file__).parents[1]
-PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("results/*.md")})
+PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("results/*.md")})
+SITE_PAGES = [page for page in PAGES if page.is_relative_to(ROOT / "docs")]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def anchors(page):
@@ -33,6 +40,85 @@ def test_every_link_leads_to_a_file_and_a_heading(page):
 def test_the_readme_is_short():
     text = re.sub(r"<!--.*?-->", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     assert len(text.split()) <= 600
+
+
+# Commands
+
+
+def commands(page):
+    """The calls of conseg in its code blocks; one may continue on the next line."""
+    blocks = (block.replace("\\\n", " ") for block in FENCE.findall(page.read_text()))
+    lines = (line.strip() for block in blocks for line in block.splitlines())
+    return [line for line in lines if line.startswith("conseg ")]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=str)
+def test_every_command_that_is_shown_is_one_that_the_parser_accepts(page, capsys):
+    for command in commands(page):
+        try:
+            make_parser().parse_args(shlex.split(command, comments=True)[1:])
+        except SystemExit:
+            pytest.fail(f"{command}\n{capsys.readouterr().err}")
+
+
+# The site
+
+
+@pytest.fixture(scope="module")
+def hooks():
+    return import_script(ROOT / "docs" / "hooks.py")
+
+
+def test_the_navigation_of_the_site_has_every_page_once(hooks):
+    listed = re.findall(r"[\w/]+\.md$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    pages = [page.relative_to(ROOT).as_posix() for page in SITE_PAGES]
+    assert sorted(listed) == sorted(hooks.site_path(path) for path in (*pages, *hooks.OUTSIDE))
+
+
+def test_the_command_reference_has_every_command_and_option(hooks):
+    text = hooks.commands()
+    for name, parser in hooks.subcommands(make_parser()):
+        assert f"\n## {name}\n" in f"\n{text}"
+        for action in parser._actions:
+            if hooks.is_shown(action):
+                assert hooks.spelling(action) in text
+    assert "### pack add" in text
+
+
+def test_the_organ_reference_has_every_organ(hooks):
+    text = hooks.organs()
+    assert all(f"| `{organ.name}` | {organ.id} |" in text for organ in known_organs())
+
+
+def test_the_api_reference_has_every_public_name():
+    page = (ROOT / "docs" / "api.md").read_text()
+    listed = re.findall(r"^::: continual_segment\.(\w+)$", page, re.MULTILINE)
+    assert sorted(listed) == sorted(set(continual_segment.__all__) - {"__version__"})
+
+
+@pytest.mark.parametrize(
+    ("source", "link", "found"),
+    [
+        ("docs/results.md", "[a](../results/README.md#islands)", "[a](project/results/notes.md#islands)"),
+        ("docs/how_to/merge.md", "[a](../clinic.md)", "[a](../clinic.md)"),
+        ("results/comparison.md", "![a](../docs/pictures/x.png)", "![a](../../pictures/x.png)"),
+        ("CHANGELOG.md", "[a](docs/viewer.md)", "[a](../viewer.md)"),
+        ("docs/performance.md", "[packed](../src/continual_segment/packed.py)", "packed"),
+        ("docs/nnunet.md", "[a](#import) [b](https://x.org/y.md)", "[a](#import) [b](https://x.org/y.md)"),
+    ],
+)
+def test_links_between_files_become_links_between_pages(hooks, source, link, found):
+    assert hooks.with_site_links(link, source) == found
+
+
+def test_parameters_that_a_docstring_explains_are_found():
+    pytest.importorskip("griffe", reason="griffe is installed by `make docs`")
+    docstrings = import_script(ROOT / "docs" / "docstrings.py")
+    explained = "Learn.\n\nname: of the pack.\nlicence: text,\n    long.\n\nNote: more."
+    found = docstrings.in_google_style(explained, {"name", "licence"})
+    assert (
+        found == "Learn.\n\nArgs:\n    name: of the pack.\n    licence: text,\n        long.\n\nNote: more."
+    )
 
 
 # Numbers

@@ -1,4 +1,4 @@
-"""The tutorial's miniature, as it is printed: a stock nnU-Net is imported, and a pack is added to it."""
+"""The miniatures of the tutorials, as they are printed."""
 
 import re
 import shlex
@@ -12,19 +12,19 @@ from continual_segment.files import read_labels
 from continual_segment.model import Model
 
 ROOT = Path(__file__).parents[1]
-TUTORIAL = ROOT / "docs" / "tutorial_totalsegmentator.md"
+DOCS = ROOT / "docs"
 STOCK = ROOT / "tests" / "model" / "nnunet" / "stock"
 
 
-def miniature():
-    text = TUTORIAL.read_text(encoding="utf-8").partition("## A miniature")[2]
+def miniature(page):
+    text = (DOCS / page).read_text(encoding="utf-8").partition("## A miniature")[2]
     return [shlex.split(line)[1:] for line in re.findall(r"^conseg .*$", text, re.MULTILINE)]
 
 
 def test_the_miniature_of_the_tutorial_runs_and_the_imported_organs_stay(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tests").symlink_to(ROOT / "tests")
-    commands = miniature()
+    commands = miniature("tutorial_totalsegmentator.md")
     assert [command[0] for command in commands] == [
         "import", "segment", "phantom", "prepare", "learn", "verify", "segment", "export",
     ]  # fmt: skip
@@ -49,3 +49,12 @@ def test_labels_of_the_imported_model_are_those_of_stock_nnunet(tmp_path):
     assert len(np.unique(stock.voxels)) > 3
     found = read_labels(tmp_path / "scan.nii.gz")
     assert np.mean(ids[stock.voxels] == found.voxels) == pytest.approx(1, abs=1e-4)
+
+
+def test_the_miniature_of_ones_own_dataset_runs_and_has_two_packs_and_scores(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for command in miniature("tutorials/own_dataset.md"):
+        assert main(command) == 0, command
+    assert set(Model.open("mymodel").pack_names) == {"body", "neck"}
+    assert Path("scores/evaluation.json").is_file()
+    assert Path("neck.pack").is_file()

@@ -1,0 +1,192 @@
+"""What mkdocs adds to the pages at build time.
+
+Pages have markers such as `<!-- generated: commands -->`. Tables from the argument parser, the presets and
+organs.csv replace them. Texts outside docs/ that pages link to (the changelog, the notebook of results)
+become pages of the site, and links are rewritten from paths in the repository to pages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from continual_segment.cli.main import make_parser
+from continual_segment.config import PRESETS
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+OUTSIDE = (
+    "CHANGELOG.md",
+    "CODE_OF_CONDUCT.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "results/README.md",
+    "results/comparison.md",
+    "results/performance/int8_dice.md",
+)
+"""Files that become pages below project/."""
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+MARKER = re.compile(r"<!-- generated: (\w+) -->")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    from mkdocs.structure.files import File
+
+    for name in OUTSIDE:
+        files.append(File.generated(config, site_path(name), abs_src_path=str(ROOT / name)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    markdown = MARKER.sub(lambda marker: GENERATED[marker[1]](), markdown)
+    return with_site_links(markdown, repository_path(page.file.src_uri))
+
+
+# Links
+
+
+def site_path(path: str) -> str:
+    """Where the site has a file of the repository; a README would become the index of its folder."""
+    inside = path.removeprefix("docs/")
+    return inside if inside != path else f"project/{path.replace('README', 'notes')}"
+
+
+def repository_path(uri: str) -> str:
+    return {site_path(name): name for name in OUTSIDE}.get(uri, f"docs/{uri}")
+
+
+def with_site_links(markdown: str, source: str) -> str:
+    """Links of a file of the repository as links between pages; a file that is no page becomes its name."""
+    here = posixpath.dirname(site_path(source))
+
+    def link(match: re.Match[str]) -> str:
+        image, text, address = match.groups()
+        path, hash_mark, anchor = address.partition("#")
+        if not path or "://" in address:
+            return match[0]
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+        if not target.startswith("docs/") and target not in OUTSIDE:
+            return text
+        return f"{image}[{text}]({posixpath.relpath(site_path(target), here)}{hash_mark}{anchor})"
+
+    return LINK.sub(link, markdown)
+
+
+# Reference pages
+
+
+def commands() -> str:
+    """Every command with its arguments, in the order of `conseg --help`."""
+    return "\n\n".join(text for name, parser in subcommands(make_parser()) for text in describe(name, parser))
+
+
+def subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from action.choices.items()
+
+
+def describe(name: str, parser: argparse.ArgumentParser, level: int = 2) -> Iterator[str]:
+    yield f"{'#' * level} {name}"
+    yield as_text(parser.description)
+    actions = list(subcommands(parser))
+    if not actions:
+        yield f"```\n{usage(parser)}\n```"
+    for group in parser._action_groups:
+        yield from describe_group(group)
+    if parser.epilog:
+        yield f"```\n{parser.epilog.strip()}\n```" if "\n" in parser.epilog else as_text(parser.epilog)
+    for action_name, action_parser in actions:
+        yield from describe(f"{name} {action_name}", action_parser, level + 1)
+
+
+def usage(parser: argparse.ArgumentParser) -> str:
+    """What must be given; the tables have the rest."""
+    positional = [action for action in parser._actions if not action.option_strings]
+    needed = [action for action in parser._actions if action.required and action.option_strings]
+    places = [f"[{value_of(each)}]" if each.nargs in ("?", "*") else value_of(each) for each in positional]
+    options = [f"{each.option_strings[0]} {value_of(each)}" for each in needed]
+    return " ".join([parser.prog, *places, *options, "[options]"])
+
+
+def value_of(action: argparse.Action) -> str:
+    """The placeholder of an argument's value; empty for a switch."""
+    if action.nargs == 0:
+        return ""
+    return str(action.metavar or "|".join(map(str, action.choices or [action.dest])))
+
+
+def describe_group(group: argparse._ArgumentGroup) -> Iterator[str]:
+    shown = [action for action in group._group_actions if is_shown(action)]
+    if not shown:
+        return
+    if group.title not in ("positional arguments", "options"):
+        yield f"**{str(group.title).capitalize()}.** {as_text(group.description)}".strip()
+    rows = "\n".join(f"| {spelling(action)} | {in_cell(explanation(action))} |" for action in shown)
+    yield f"| argument | meaning |\n|---|---|\n{rows}"
+
+
+def is_shown(action: argparse.Action) -> bool:
+    hidden = isinstance(action, argparse._HelpAction | argparse._SubParsersAction)
+    return not hidden and action.help is not argparse.SUPPRESS
+
+
+def spelling(action: argparse.Action) -> str:
+    """As it is typed: all names of an option, then its value."""
+    names = [f"`{name}`" for name in action.option_strings]
+    value = in_cell(value_of(action))
+    return " ".join(filter(None, [", ".join(names), value and f"`{value}`"]))
+
+
+def explanation(action: argparse.Action) -> str:
+    return as_text((action.help or "") % {**vars(action), "prog": "conseg"})
+
+
+def as_text(text: str | None) -> str:
+    return " ".join((text or "").split()).replace("<", "&lt;").replace("*", r"\*")
+
+
+def in_cell(text: str) -> str:
+    return text.replace("|", r"\|")
+
+
+def presets() -> str:
+    """The presets and what the first comment of each states."""
+    folder = resources.files("continual_segment") / "presets"
+    rows = []
+    for name in PRESETS:
+        first_line = (folder / f"{name}.toml").read_text(encoding="utf-8").splitlines()[0]
+        rows.append(f"| `{name}` | {first_line.removeprefix('#').strip()} |")
+    return "\n".join(["| preset | for |", "|---|---|", *rows])
+
+
+def organs() -> str:
+    text = (resources.files("continual_segment") / "organs.csv").read_text(encoding="utf-8")
+    titles = ("name", "id", "SNOMED CT", "body part", "group", "part of", "also known as")
+    head = (table_row(titles), table_row(["---"] * len(titles)))
+    return "\n".join([*head, *map(organ_row, csv.DictReader(text.splitlines()))])
+
+
+def organ_row(row: dict[str, str]) -> str:
+    plain = {key: value.replace("_", " ") for key, value in row.items()}
+    aliases = ", ".join(f"`{alias}`" for alias in row["aliases"].split(";") if alias)
+    part_of = f"`{row['part_of']}`" if row["part_of"] else ""
+    place = (plain["body_part"], plain["group"], part_of)
+    return table_row((f"`{row['name']}`", row["id"], row["snomed"], *place, aliases))
+
+
+def table_row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+GENERATED = {"commands": commands, "presets": presets, "organs": organs}
