@@ -107,7 +107,8 @@ def plans_to_train(fitted: Sequence[PlanScore], whole: PlanScore, config: Shrink
     """
     if config.budget:
         allowed = [score for score in fitted if config.budget.allows(score, whole)]
-        return [max(allowed, key=lambda score: score.dice).plan] if allowed else []
+        best = max(allowed, key=lambda score: score.dice)
+        return [best.plan] if best.plan != whole.plan else []  # which is trained already
     trained = next(score for score in fitted if score.plan == whole.plan)
     limit = config.tau / (1 - config.recovery)
     smaller = [score for score in fitted if score.size(config.select_by) < whole.size(config.select_by)]
@@ -157,10 +158,13 @@ class Shrinking:
         """Those that lose least for their size, judged with the trained blocks behind them."""
         number = len(beginnings[0])
         scores = self.rank([(*begun, *self.tree.whole[number:]) for begun in beginnings], f"beam_{number}")
-        kept = [score for score in scores if score.plan == self.tree.whole]  # what others are compared with
+        smallest = min(
+            scores, key=lambda score: score.size("cost")
+        )  # which fits every budget that can be kept
+        kept = [score for score in scores if score.plan == self.tree.whole or score is smallest]
         while len(kept) < self.config.beam:  # one front after the other
             kept += pareto_front([score for score in scores if score not in kept], "cost")
-        return [score.plan[:number] for score in kept[: self.config.beam]]
+        return [score.plan[:number] for score in kept[: max(self.config.beam, 2)]]
 
     def rank(self, plans: Sequence[Kernels], file: str) -> list[PlanScore]:
         """Plans as they are fitted, with their Dice, the best first."""
@@ -169,7 +173,7 @@ class Shrinking:
             dice = self.ranking.dice_of_all(lambda features: self.tree.logits(features, set(plans)))
             return {"-".join(plan): found for plan, found in dice.items()}
 
-        found = self.ranking.remember(file, self.tree.state_dict(), compute)
+        found = self.ranking.remember(file, self.tree.state_dict(), compute, *sorted(plans))
         scores = [self.scored(plan, found["-".join(plan)]) for plan in plans]
         return sorted(scores, key=lambda score: -score.dice)
 
