@@ -1,10 +1,13 @@
 """The texts of the repository: links lead somewhere, commands exist, numbers have a source."""
 
 import importlib.util
+import inspect
 import re
 import shlex
 import sys
+from functools import cached_property
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -94,6 +97,21 @@ def test_the_api_reference_has_every_public_name():
     page = (ROOT / "docs" / "api.md").read_text()
     listed = re.findall(r"^::: continual_segment\.(\w+)$", page, re.MULTILINE)
     assert sorted(listed) == sorted(set(continual_segment.__all__) - {"__version__"})
+
+
+def without_docstring(name):
+    """Members of a public class, or the function itself, that the API reference leaves out."""
+    member = getattr(continual_segment, name)
+    if not inspect.isclass(member):
+        return [] if inspect.getdoc(member) else [name]
+    public = {key: value for key, value in vars(member).items() if not key.startswith("_")}
+    described = (classmethod, staticmethod, property, cached_property, FunctionType)
+    return [key for key, value in public.items() if isinstance(value, described) and not value.__doc__]
+
+
+@pytest.mark.parametrize("name", sorted(set(continual_segment.__all__) - {"__version__"}))
+def test_every_member_of_the_api_has_a_docstring(name):
+    assert without_docstring(name) == []
 
 
 @pytest.mark.parametrize(

@@ -174,10 +174,12 @@ class Volume(VoxelGrid):
 
     @classmethod
     def from_nibabel(cls, image: SpatialImage) -> Volume:
+        """A nibabel image in Hounsfield units, in any orientation."""
         return cls.from_array(np.asanyarray(image.dataobj), np.asarray(image.affine))
 
     @classmethod
     def from_sitk(cls, image: SitkImage) -> Volume:
+        """A SimpleITK image in Hounsfield units, in any orientation."""
         from continual_segment.files.arrays import array_of_sitk
 
         return cls.from_array(*array_of_sitk(image))

@@ -74,6 +74,7 @@ class BodyPartRegressor:
         return regions_from_scores(scores, body, scan.grid, self.calibration, config)
 
     def described(self) -> dict[str, Any]:
+        """The JSON text of the file's header, as data."""
         return {
             "format": FORMAT,
             "fingerprint": self.fingerprint,

@@ -68,6 +68,7 @@ class PreparedDataset:
         return dataset
 
     def save(self) -> None:
+        """Write dataset.json, which lists organs, settings and splits."""
         assert self.stored_organs is None  # the labels on disk count all organs
         described = {
             "format": self.config.format,
@@ -79,14 +80,17 @@ class PreparedDataset:
         write_json(self.folder / "dataset.json", described)
 
     def case_folder(self, name: str) -> Path:
+        """Where a case is stored."""
         return case_folder(self.folder, name)
 
     def case_names(self, split: Split) -> tuple[str, ...]:
+        """Cases of a split: train, validation or test."""
         if split not in SPLITS:
             raise ValueError(f"A split is one of {', '.join(SPLITS)}, not {split!r}.")
         return tuple(name for name, its_split in self.splits.items() if its_split == split)
 
     def case(self, name: str) -> PreparedCase:
+        """A case by name; DatasetError if the dataset has none of this name."""
         if name not in self.splits:
             raise DatasetError(
                 f"{self.folder}: there is no case {name!r}; the dataset lists {len(self.splits)} others."

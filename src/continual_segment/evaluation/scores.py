@@ -117,6 +117,7 @@ class Evaluation:
         without_truth: Sequence[str] = (),
         failures: Sequence[str] = (),
     ) -> Evaluation:
+        """Scores of any order, sorted by case and organ; splits of cases without a score are dropped."""
         ordered = tuple(sorted(rows, key=lambda row: (row.case, row.organ)))
         known = (splits or CaseSplits()).among({row.case for row in ordered})
         return cls(
@@ -125,6 +126,7 @@ class Evaluation:
 
     @property
     def cases(self) -> tuple[str, ...]:
+        """Names of the scored cases."""
         return tuple(dict.fromkeys(row.case for row in self.rows))
 
     @property
@@ -164,6 +166,7 @@ class Evaluation:
         }
 
     def to_json(self) -> str:
+        """All rows and means, as in evaluation.json."""
         return json.dumps(self.as_data(), indent=1, ensure_ascii=False, allow_nan=False)
 
     def write(self, folder: str | Path) -> None:

@@ -105,6 +105,7 @@ class Model:
 
     @classmethod
     def open(cls, folder: Path | str) -> Model:
+        """Read a model folder; ModelError if it is none or is damaged."""
         folder = Path(folder)
         path = folder / DESCRIPTION
         try:
@@ -144,6 +145,7 @@ class Model:
 
     @property
     def pack_names(self) -> tuple[str, ...]:
+        """Names of the installed packs, in alphabetical order."""
         return tuple(sorted(Path(name).stem for name in self.files if name.endswith(SUFFIX)))
 
     @cached_property
@@ -179,12 +181,14 @@ class Model:
         return encoder.freeze()
 
     def pack_path(self, name: str) -> Path:
+        """The file of an installed pack; ModelError lists the packs if there is none of this name."""
         if name not in self.pack_names:
             known = ", ".join(self.pack_names) or "none"
             raise ModelError(f"{self.folder} has no pack '{name}'. Its packs: {known}.")
         return self.folder / pack_file(name)
 
     def pack(self, name: str) -> OrganPack:
+        """Read an installed pack and check that it belongs to this encoder."""
         pack = OrganPack.read(self.pack_path(name))
         self._check_encoder(pack)
         return pack

@@ -156,6 +156,7 @@ class OrganPack:
         return pieces_on_card(self.card, self.organs)
 
     def renamed(self, name: str) -> OrganPack:
+        """The same pack under another name; its fingerprint stays."""
         return replace(self, name=name)
 
     def decoder(self) -> Decoder:
@@ -186,11 +187,13 @@ class OrganPack:
         } | self._special()
 
     def to_bytes(self) -> bytes:
+        """The content of the pack file: the same bytes in every model."""
         tensors = {f"{PREFIX}{name}": tensor for name, tensor in self.weights.items()}
         # one metadata key alone: the writer does not fix the order of several
         return save(tensors | {"probe": self.probe}, {"pack": json.dumps(self.described(), sort_keys=True)})
 
     def write(self, path: Path) -> None:
+        """Write the pack file; it is visible only when complete."""
         with atomic_path(path) as temporary:
             temporary.write_bytes(self.to_bytes())
 

@@ -103,6 +103,7 @@ class MultiSegmenter:
 
     @cached_property
     def remove_islands(self) -> IslandRemover:
+        """Clean-up of the merged labels, from the pieces that the packs of all models have measured."""
         packs = [
             ([self._known[organ.name] for organ in organs], pieces)
             for each in self.segmenters.values()
@@ -112,6 +113,7 @@ class MultiSegmenter:
 
     @cached_property
     def nesting(self) -> Nesting:
+        """Which organs of all models are parts of which."""
         return Nesting(owned_wholes(self.organs))
 
     def __call__(
