@@ -88,6 +88,8 @@ def update_until_done(state: RunState) -> None:
             reporting = state.done % run.config.report_every == 0 or state.done == total
             if reporting:
                 bar.set_postfix_str(in_short(state.report(), run.measure))
+            if distributed.world_size() == 1:  # several processes agree on a stop after an update alone
+                stopping = stop.requested
             if reporting or stopping:
                 state.save()
             if reporting and run.enough(state.rows):
