@@ -15,7 +15,7 @@ PIP_OPTIONS ?=
 # Tests in two processes; -n 0 for one
 PYTEST_OPTIONS ?= -n 2
 
-.PHONY: help demo test lint format docs clean
+.PHONY: help demo test lint format docs dist clean
 
 help:
 	@echo "make demo    learn four phantom datasets, segment, score; writes $(DEMO_OUT)/report.html (DEMO_OUT=FOLDER)"
@@ -23,6 +23,7 @@ help:
 	@echo "make lint    ruff (rules and format) and mypy"
 	@echo "make format  let ruff fix what it can"
 	@echo "make docs    build the documentation site: build/site/index.html"
+	@echo "make dist    build the wheel and the source archive: build/dist/"
 	@echo "make clean   remove .venv and caches; demos and your models stay"
 
 # One pip call: the constraints must hold for torch too, or pip picks another build of it.
@@ -60,6 +61,13 @@ $(DOCS_INSTALLED): $(INSTALLED)
 # mkdocs-material prints an advertisement for its successor, in which a warning of ours would be missed.
 docs: $(DOCS_INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The build tool makes an environment of its own, in which setuptools runs.
+dist: $(INSTALLED)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check $(PIP_OPTIONS) -c constraints.txt build
+	@mkdir -p build && rm -rf build/dist build/lib src/*.egg-info/SOURCES.txt
+	$(BIN)/python -m build --outdir build/dist > build/dist.log 2>&1 || { cat build/dist.log; exit 1; }
+	@ls -l build/dist
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

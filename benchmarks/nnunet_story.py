@@ -1,10 +1,10 @@
 """Four datasets one after the other on real scans: an imported nnU-Net that learns, against stock nnU-Net.
 
     python benchmarks/nnunet_story.py FOLDER --open-kbp ../shared/data/open-kbp  # hours on one core
-    python benchmarks/nnunet_story.py FOLDER --open-kbp ../shared/data/open-kbp --only stock
+    python benchmarks/nnunet_story.py FOLDER --open-kbp ../shared/data/open-kbp --only fine-tuned
 
 A stock nnU-Net is trained on Dataset101 of OpenKBP (30 epochs of 50 updates). Datasets 102, 103 and 104 with
-other patients and partial labels follow, 500 updates each:
+other patients and partial labels follow, 250 updates each:
 
   per dataset  stock nnU-Net trained from random weights on each dataset: a network per dataset
   fine-tuned   stock nnU-Net fine-tuned on one dataset after the other with -pretrained_weights, which
@@ -13,7 +13,8 @@ other patients and partial labels follow, 500 updates each:
 
 After every step the test cases of all datasets so far are segmented and scored. Parts, by --only:
 
-  stock        stock nnU-Net's trainings
+  per-dataset  stock nnU-Net's trainings from random weights
+  fine-tuned   stock nnU-Net's trainings one after the other; may run beside those per dataset
   ours         import and learning
   scores       segmentation and scores, to --out as one JSON file per method
   report       table and figure from these files
@@ -38,7 +39,7 @@ from continual_segment.model import Model
 
 ROOT = Path(__file__).parents[1]
 PRESET = Path(__file__).with_suffix(".toml")
-PARTS = ("stock", "ours", "scores", "report")
+PARTS = ("per-dataset", "fine-tuned", "ours", "scores", "report")
 DATASETS = (
     "Dataset101_HNBase",
     "Dataset102_Parotid",
@@ -50,7 +51,7 @@ TRAINER = "nnUNetTrainerShortAdamNoMirroring"
 """The variant with AdamW: after 700 updates of nnU-Net's default, SGD, the validation Dice on Dataset101
 was 0 for brainstem and spinal cord and 0.11 for the mandible."""
 FINE_TUNED = "nnUNetTrainerShortFineTuned"
-FIRST_EPOCHS, LATER_EPOCHS = 30, 10
+FIRST_EPOCHS, LATER_EPOCHS = 30, 5
 """Of 50 updates with two patches each."""
 
 
@@ -69,13 +70,6 @@ class Story:
     @property
     def model(self) -> Path:
         return self.folder / "model"
-
-    def train_stock(self) -> None:
-        """All stock models."""
-        self.first_model()
-        for step in range(1, len(DATASETS)):
-            self.per_dataset(step)
-            self.fine_tuned(step)
 
     def first_model(self) -> Path:
         self.stock.add_dataset(self.raw / DATASETS[0])
@@ -186,8 +180,13 @@ def main() -> None:
     )
     chosen = parser.parse_args()
     story = Story(StockNnunet(chosen.folder.resolve()), chosen.open_kbp.resolve())
-    if "stock" in chosen.only:
-        story.train_stock()
+    later = range(1, len(DATASETS))
+    if "per-dataset" in chosen.only:
+        for step in later:
+            story.per_dataset(step)
+    if "fine-tuned" in chosen.only:
+        for step in later:
+            story.fine_tuned(step)
     if "ours" in chosen.only:
         story.learn_ours()
     if "scores" in chosen.only:

@@ -2,10 +2,10 @@
 
     python benchmarks/shrink_plans.py MODEL NAME=PREPARED --preset demo --out OUT
 
-The trained decoder of pack NAME is fitted by smaller blocks as `conseg learn --stages train,shrink` does it,
-and some plans of all sizes are trained. The first of them is also trained without a teacher, and from random
-weights with and without it. OUT gets NAME.json and NAME.md. Dice is on validation windows; test scans take no
-part.
+The trained decoder of pack NAME is fitted by smaller blocks as `conseg learn --stages train,shrink` does
+it, and some plans from good to bad are trained. The first of them is also trained without a teacher, and from
+random weights with and without it. OUT gets NAME.json and NAME.md. Dice is on validation windows; test scans
+take no part.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from scipy.stats import spearmanr
 from continual_segment.config import load_preset
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.files import write_json, write_text
+from continual_segment.learning.expected_plans import without_beaten
 from continual_segment.learning.selection import PlanScore
 from continual_segment.learning.shrink import Shrinking
 from continual_segment.learning.train_decoder import FrozenStep, PatchSource
@@ -43,10 +44,18 @@ def main() -> None:
     torch.set_num_threads(1)
     name, _, prepared = args.dataset.partition("=")
     shrinking = shrinking_of(args.model, name, Path(prepared), args.preset, args.out / "runs" / name)
-    fitted = shrinking.fitted_plans()
-    rows = [trained(shrinking, score) for score in spread(fitted, args.plans)]
+    chosen = spread(shrinking.expected, shrinking.whole, args.plans)
+    plans = [score.plan for score in chosen]
+    shrinking.fit({plan[:length] for plan in plans for length in range(1, len(plan) + 1)})
+    fitted = shrinking.rank(plans, "spread")
+    rows = [trained(shrinking, score) for score in fitted]
     rows += controls(shrinking, rows[0])
-    stored = {"trained": asdict(shrinking.whole), "fitted": [asdict(score) for score in fitted]}
+    stored = {
+        "trained": asdict(shrinking.whole),
+        "blocks_alone": [asdict(score) for score in shrinking.blocks_alone],
+        "expected": [asdict(score) for score in chosen],
+        "fitted": [asdict(score) for score in fitted],
+    }
     stored["rows"] = [
         {"how": row[0], "dice_before": row[2], "dice_after": row[3]} | asdict(row[1]) for row in rows
     ]
@@ -63,9 +72,9 @@ def shrinking_of(model: Path, name: str, prepared: Path, preset: str, run: Path)
     return Shrinking(step, opened.pack(name).decoder(), config.shrink)
 
 
-def spread(fitted: list[PlanScore], count: int) -> list[PlanScore]:
-    """Plans from the best to the worst before training, all below half the multiply-adds."""
-    small = [score for score in fitted if score.multiply_adds < fitted[0].multiply_adds / 2]
+def spread(expected: list[PlanScore], whole: PlanScore, count: int) -> list[PlanScore]:
+    """Plans that none beats, from the best to the worst, all below half the multiply-adds."""
+    small = without_beaten([score for score in expected if score.multiply_adds < whole.multiply_adds / 2])
     return [small[round(number * (len(small) - 1) / (count - 1))] for number in range(count)]
 
 
@@ -84,7 +93,7 @@ def controls(shrinking: Shrinking, row: Row) -> list[Row]:
             shrinking.tree.decoder,
             replace(config, teacher_weight=weight, rate=config.rate if fitted else 1.0),
         )
-        control.tree.blocks = shrinking.tree.blocks
+        control.tree.blocks, control.tree.enlargers = shrinking.tree.blocks, shrinking.tree.enlargers
         if not fitted:
             torch.manual_seed(step.settings.seed)
             decoder = shrinking.tree.decoder

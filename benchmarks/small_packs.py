@@ -18,10 +18,10 @@ from continual_segment.config import load_preset
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.raw import RawDataset
 from continual_segment.lab.protocol import HeldOut, score
+from continual_segment.learning.budget import shares_of
 from continual_segment.learning.step import run_folder
 from continual_segment.malloc import keep_freed_memory
 from continual_segment.model import Model, OrganPack
-from continual_segment.networks import DecoderPlan, multiply_adds, paper_count
 
 STAGES = ("train", "shrink", "search", "prune")
 
@@ -46,7 +46,8 @@ def main() -> None:
             args.scans,
         )
         for stage, pack in stages_of(args.model, name).items():
-            shares = sizes(pack, Model.open(args.model).window)
+            window = Model.open(args.model).window
+            shares = shares_of(pack.plan, pack.network, window, len(pack.organs))
             dice = dice_of(args.model, pack, test)
             kernels = " ".join(pack.plan.kernels)
             print(
@@ -65,15 +66,6 @@ def stages_of(model: Path, name: str) -> dict[str, OrganPack]:
     installed = Model.open(model).pack(name)
     last = next((stage for stage in reversed(STAGES) if stage in installed.card), "train")
     return packs | {last: installed}
-
-
-def sizes(pack: OrganPack, window: tuple[int, int, int]) -> tuple[float, float]:
-    """Parameters (as the paper counts) and multiply-adds, as shares of nnU-Net's decoder."""
-    nnunet, network, organs = DecoderPlan.nnunet(pack.network), pack.network, len(pack.organs)
-    return (
-        paper_count(pack.plan, network) / paper_count(nnunet, network),
-        multiply_adds(pack.plan, network, window, organs) / multiply_adds(nnunet, network, window, organs),
-    )
 
 
 def dice_of(model: Path, pack: OrganPack, test: HeldOut) -> float:

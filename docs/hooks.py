@@ -1,20 +1,22 @@
 """What mkdocs adds to the pages at build time.
 
-Pages have markers such as `<!-- generated: commands -->`. Tables from the argument parser, the presets and
-organs.csv replace them. Texts outside docs/ that pages link to (the changelog, the notebook of results)
-become pages of the site, and links are rewritten from paths in the repository to pages.
+Pages have markers such as `<!-- generated: commands -->`. Tables from the argument parser, the presets,
+organs.csv and results/starter replace them. Texts outside docs/ that pages link to (the changelog, the
+notebook of results) become pages of the site, and links are rewritten from paths in the repository to pages.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 from continual_segment.cli.main import make_parser
 from continual_segment.config import PRESETS
@@ -32,9 +34,11 @@ OUTSIDE = (
     "SECURITY.md",
     "results/README.md",
     "results/comparison.md",
+    *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("results/*/README.md")),
     "results/performance/int8_dice.md",
 )
 """Files that become pages below project/."""
+STARTER_SCORES = ROOT / "results" / "starter"
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 MARKER = re.compile(r"<!-- generated: (\w+) -->")
 
@@ -189,4 +193,31 @@ def table_row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-GENERATED = {"commands": commands, "presets": presets, "organs": organs}
+def starter() -> str:
+    """Scores of the model in the package, by organ, as `conseg evaluate` wrote them on its test scans."""
+    scores = [organ for path in sorted(STARTER_SCORES.glob("*.json")) for organ in scored_organs(path)]
+    if not scores:
+        return "Not measured yet: this checkout has no `results/starter`."
+    titles = ("organ", "scans", "Dice", "HD95 mm", "ASD mm", "missed")
+    head = (table_row(titles), table_row(["---"] * len(titles)))
+    return "\n".join([*head, *map(score_row, scores), mean_row(scores)])
+
+
+def scored_organs(path: Path) -> list[dict[str, Any]]:
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return found["organs"] if isinstance(found, dict) and found.get("split") == "test" else []
+
+
+def score_row(organ: dict[str, Any]) -> str:
+    numbers = (f"{organ['dice']:.3f}", f"{organ['hd95_mm']:.1f}", f"{organ['asd_mm']:.1f}")
+    return table_row((f"`{organ['name']}`", str(organ["scored"]), *numbers, str(organ["excluded"])))
+
+
+def mean_row(organs: Sequence[dict[str, Any]]) -> str:
+    """Every organ counts once."""
+    means = {key: fmean(organ[key] for organ in organs) for key in ("dice", "hd95_mm", "asd_mm")}
+    sums = {key: sum(organ[key] for organ in organs) for key in ("scored", "excluded")}
+    return score_row({"name": "mean", **means, **sums}).replace("`mean`", "**mean**")
+
+
+GENERATED = {"commands": commands, "presets": presets, "organs": organs, "starter": starter}

@@ -82,7 +82,7 @@ def running(config: NodeConfig, process: Any = None):
         yield node
 
 
-def until(node: Node, condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def until(node: Node, condition: Callable[[], bool], seconds: float = 300.0) -> None:
     """Let a node work until something has happened."""
     end = time.monotonic() + seconds
     while not condition():

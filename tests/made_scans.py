@@ -166,6 +166,16 @@ def write_series(folder: Path, made: Made = AXIAL, name: str = "slice", **values
     return paths
 
 
+def write_phantom_series(folder: Path, scan_path: Path, **values) -> list[Path]:
+    """A phantom's NIfTI file as DICOM slices."""
+    image = nib.as_closest_canonical(nib.load(scan_path))
+    voxels = np.asarray(image.dataobj).transpose(2, 1, 0)[:, ::-1, ::-1]  # from left to right, front to back
+    x, y, z = image.header.get_zooms()
+    made = turned([1, 0, 0], [0, 1, 0], [0, 0, z], pixel_mm=(float(y), float(x)), shape=voxels.shape)
+    object.__setattr__(made, "voxels", np.rint(voxels).astype(np.int16))
+    return write_series(folder, made, **values)
+
+
 def write_enhanced(path: Path, made: Made = AXIAL) -> Path:
     """All slices as frames of one file."""
     data = header(0, SOPClassUID=EnhancedCTImageStorage)

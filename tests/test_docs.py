@@ -2,6 +2,7 @@
 
 import importlib.util
 import inspect
+import json
 import re
 import shlex
 import sys
@@ -13,10 +14,18 @@ import pytest
 
 import continual_segment
 from continual_segment.cli.main import make_parser
+from continual_segment.model import starter
 from continual_segment.organs import known_organs
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("results/*.md")})
+PAGES = sorted(
+    {
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("results/*.md"),
+        *ROOT.glob("results/*/README.md"),
+    }
+)
 SITE_PAGES = [page for page in PAGES if page.is_relative_to(ROOT / "docs")]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -56,7 +65,8 @@ def commands(page):
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=str)
-def test_every_command_that_is_shown_is_one_that_the_parser_accepts(page, capsys):
+def test_every_command_that_is_shown_is_one_that_the_parser_accepts(page, capsys, monkeypatch):
+    monkeypatch.setattr(starter, "installed", lambda: starter.FOLDER)  # a checkout may lack it
     for command in commands(page):
         try:
             make_parser().parse_args(shlex.split(command, comments=True)[1:])
@@ -93,6 +103,19 @@ def test_the_organ_reference_has_every_organ(hooks):
     assert all(f"| `{organ.name}` | {organ.id} |" in text for organ in known_organs())
 
 
+def test_the_scores_of_the_starter_are_those_of_its_test_scans(hooks, tmp_path, monkeypatch):
+    organ = {"name": "larynx", "scored": 9, "dice": 0.7512, "hd95_mm": 8.04, "asd_mm": 2.3, "excluded": 1}
+    other = organ | {"name": "mandible", "dice": 0.8512, "excluded": 0}
+    (tmp_path / "a.json").write_text(json.dumps({"split": "test", "organs": [organ, other]}))
+    (tmp_path / "b.json").write_text(json.dumps({"split": "validation", "organs": [organ]}))
+    monkeypatch.setattr(hooks, "STARTER_SCORES", tmp_path)
+    assert hooks.starter().splitlines()[2:] == [
+        "| `larynx` | 9 | 0.751 | 8.0 | 2.3 | 1 |",
+        "| `mandible` | 9 | 0.851 | 8.0 | 2.3 | 0 |",
+        "| **mean** | 18 | 0.801 | 8.0 | 2.3 | 1 |",
+    ]
+
+
 def test_the_api_reference_has_every_public_name():
     page = (ROOT / "docs" / "api.md").read_text()
     listed = re.findall(r"^::: continual_segment\.(\w+)$", page, re.MULTILINE)
@@ -117,7 +140,7 @@ def test_every_member_of_the_api_has_a_docstring(name):
 @pytest.mark.parametrize(
     ("source", "link", "found"),
     [
-        ("docs/results.md", "[a](../results/README.md#islands)", "[a](project/results/notes.md#islands)"),
+        ("docs/results.md", "[a](../results/islands/README.md#a)", "[a](project/results/islands/notes.md#a)"),
         ("docs/how_to/merge.md", "[a](../clinic.md)", "[a](../clinic.md)"),
         ("results/comparison.md", "![a](../docs/pictures/x.png)", "![a](../../pictures/x.png)"),
         ("CHANGELOG.md", "[a](docs/viewer.md)", "[a](../viewer.md)"),
@@ -166,7 +189,10 @@ def test_every_number_for_readers_is_in_a_file_of_results(check_claims, capsys):
         ("<!-- source: results/none.txt -->\nDice is 0.913.", "no file results/none.txt"),
         ("<!-- source: results/small_packs/laptop.md -->\nDice is 0.999.", "0.999 is in none"),
         ("<!-- source: results/small_packs/laptop.md -->\nDice is 0.871, or 87.12 %.", None),
-        ("Version `0.913` of [it](https://x.org/1.25), Apache-2.0.", None),
+        ("Version `0.913` of [it](https://x.org/1.25), Apache-2.0, §3.2 of the paper, 3 scans.", None),
+        ("It takes 37 minutes.", "no source is named for 37"),
+        ("| a | b |\n|---|---|\n| x | 1,482 |", "no source is named for 1482"),
+        ("<!-- source: src/continual_segment/networks/heads.py -->\nAt most 0.04 of a decoder.", None),
         ("<!-- source: results/small_packs/laptop.md -->\nText.\n\nDice is 0.871.", "no source is named"),
     ],
 )

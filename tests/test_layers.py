@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1] / "src" / PACKAGE
 LINES = """
 cli
 lab.benchmark
+lab.demo_starter
 lab.demo
 lab.protocol
 lab.baselines lab.phantom
@@ -24,7 +25,7 @@ learning clinic
 segmentation
 body_parts
 model training
-data networks metrics
+data networks metrics engine
 files processes packed
 volume
 organs malloc progress streams
@@ -37,6 +38,7 @@ LAB_COMMANDS = {"cli/benchmark.py", "cli/demo.py", "cli/phantom.py"}
 MAY_IMPORT = {
     "viewer/server.py": {"http"},  # answers this machine alone
     "viewer/view.py": {"webbrowser"},  # which opens a page of it
+    "engine/dask_cluster.py": {"distributed"},  # the scheduler that was named
 }
 HEIGHT = {room: -line for line, rooms in enumerate(LINES.split("\n")) for room in rooms.split()}
 FILES = sorted(ROOT.rglob("*.py"))
@@ -146,7 +148,7 @@ def test_only_files_opens_a_scan():
 
 
 def test_nothing_loads_pickled_objects_and_only_the_node_speaks_to_a_network():
-    network = {"socket", "ssl", "urllib", "http", "requests", "webbrowser", "pynetdicom"}
+    network = {"socket", "ssl", "urllib", "http", "requests", "webbrowser", "pynetdicom", "distributed"}
     for path in FILES:
         allowed = MAY_IMPORT.get(str(path.relative_to(ROOT)), set())
         if room_of(path) != "processes":  # which talks to its own children

@@ -51,6 +51,19 @@ def test_labels_of_the_imported_model_are_those_of_stock_nnunet(tmp_path):
     assert np.mean(ids[stock.voxels] == found.voxels) == pytest.approx(1, abs=1e-4)
 
 
+def test_the_miniature_of_the_archive_runs_and_its_shards_have_every_case(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    commands = miniature("tutorials/archive.md")
+    for command in commands[:-1]:
+        assert main(command) == 0, command
+    cases = {path.name.removesuffix("_0000.nii.gz") for path in Path("raw").glob("*/imagesTr/*")}
+    assert {path.stem for path in Path("results/manifest").iterdir()} == cases
+    before = {path: path.stat().st_mtime_ns for path in Path("results").glob("*.nii.gz")}
+    assert len(before) == len(cases) == 6
+    assert main(commands[-1]) == 0  # nothing is left to do
+    assert {path: path.stat().st_mtime_ns for path in Path("results").glob("*.nii.gz")} == before
+
+
 def test_the_miniature_of_ones_own_dataset_runs_and_has_two_packs_and_scores(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for command in miniature("tutorials/own_dataset.md"):

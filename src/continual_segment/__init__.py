@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test compar
     from continual_segment.data.prepare import prepare as prepare
     from continual_segment.data.prepared import PreparedDataset as PreparedDataset
     from continual_segment.data.raw import RawDataset as RawDataset
+    from continual_segment.engine import EngineConfig as EngineConfig
     from continual_segment.errors import ContinualSegmentError as ContinualSegmentError
     from continual_segment.evaluation import Evaluation as Evaluation
     from continual_segment.evaluation import evaluate as evaluate
@@ -36,11 +37,12 @@ if TYPE_CHECKING:  # the same names for type checkers and editors; a test compar
     from continual_segment.volume import LabelMap as LabelMap
     from continual_segment.volume import Volume as Volume
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "BodyPartRegressor": "body_parts",
     "ContinualSegmentError": "errors",
+    "EngineConfig": "engine",
     "Evaluation": "evaluation",
     "Intensity": "data.intensity",
     "LabelMap": "volume",

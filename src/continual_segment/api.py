@@ -10,6 +10,7 @@ from continual_segment.data.prepared import PreparedDataset
 from continual_segment.errors import ConfigError
 from continual_segment.learning import LearnConfig, learn_dataset, learn_jointly
 from continual_segment.model import OrganPack
+from continual_segment.model.starter import model_folder, refuse_starter
 from continual_segment.training import Loss, LossConfig
 from continual_segment.training.distributed import process_group
 
@@ -39,6 +40,8 @@ def learn(
     Run again to resume an interrupted run. In a program that torchrun starts in several processes, they learn
     together, each on its own GPU.
     """
+    folder = model_folder(model)
+    refuse_starter(folder)
     opened, *others = (
         each if isinstance(each, PreparedDataset) else PreparedDataset.open(each)
         for each in (dataset, *together_with)
@@ -53,5 +56,5 @@ def learn(
         )
     with process_group():
         if others:
-            return learn_jointly([opened, *others], Path(model), config, licence)[0]
-        return learn_dataset(opened, Path(model), config, name, licence, anomalies)
+            return learn_jointly([opened, *others], folder, config, licence)[0]
+        return learn_dataset(opened, folder, config, name, licence, anomalies)

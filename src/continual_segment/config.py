@@ -53,7 +53,10 @@ class ExperimentConfig(LearnConfig):
         return replace(self, first=first, later=later)
 
     def with_stages(
-        self, stages: Sequence[str] = (), budget: tuple[float, float] | None = None, **pruning: Any
+        self,
+        stages: Sequence[str] = (),
+        budget: tuple[float, float] | tuple[float, float, int] | None = None,
+        **pruning: Any,
     ) -> ExperimentConfig:
         """The same experiment with other stages, where some are given, and other settings of small decoders.
 

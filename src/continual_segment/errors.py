@@ -23,3 +23,18 @@ class ModelError(ContinualSegmentError):
 
 class ConfigError(ContinualSegmentError):
     """A preset, config file or option with a value that cannot be."""
+
+
+class WorkerError(ContinualSegmentError):
+    """A worker that could not finish a task: it died, took too long or lacks something. Others may do it."""
+
+
+class UnfitWorkerError(WorkerError):
+    """A worker that can do no task of a run: other software, another model, storage that is not shared."""
+
+
+def sentence_of(error: Exception) -> str:
+    """For a list of failures; of our own bugs, their kind as well."""
+    known = isinstance(error, (ContinualSegmentError, OSError, MemoryError))
+    text = str(error) or type(error).__name__
+    return text if known else f"an unexpected {type(error).__name__} ({text}), our mistake: please report it"

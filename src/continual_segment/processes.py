@@ -25,11 +25,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from continual_segment.errors import ContinualSegmentError
+from continual_segment.errors import ContinualSegmentError, WorkerError
 from continual_segment.progress import progress_bar
 from continual_segment.streams import lasting_streams
 
 BYTES_PER_WORKER = 32 * 2**20  # of files to read; starting a process takes longer than working on fewer
+SECONDS_TO_END = 5.0  # that a process has between a signal and the next, stronger one
 
 Result = TypeVar("Result")
 Jobs = Mapping[str, tuple[Any, ...]]
@@ -103,6 +104,10 @@ class WorkerProcess(Generic[Result]):
             else:
                 return
 
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end of the job, at most so long; True where `finish` returns at once."""
+        return self._worker is None or self._worker[0].poll(seconds)
+
     def finish(self) -> Result:
         """Wait for the job's result; raise what it raised, or that its process died."""
         try:
@@ -111,7 +116,7 @@ class WorkerProcess(Generic[Result]):
             result, error = self._worker[0].recv()
         except (EOFError, OSError) as gone:
             self.close()
-            raise ContinualSegmentError(
+            raise WorkerError(
                 "The worker process was killed, most often because memory ran out or a damaged file crashed "
                 "its decoder. Run this case again on its own."
             ) from gone
@@ -126,7 +131,15 @@ class WorkerProcess(Generic[Result]):
             pipe.close()
             process.join(0.5)  # an idle one exits and cleans up by itself
             process.terminate()
-            process.join()
+            process.join(SECONDS_TO_END)
+            process.kill()  # one that hangs or is stopped ignores the first signal
+            process.join(SECONDS_TO_END)  # not for ever: one that waits for a disk cannot be killed
+
+    def kill(self) -> None:
+        """End the process in the middle of its job."""
+        if self._worker is not None:
+            self._worker[1].kill()
+            self.close()
 
     @property
     def process_id(self) -> int | None:

@@ -27,7 +27,9 @@ def script():
 
 @pytest.fixture
 def segmenter(shared_model_folder):
-    return Segmenter(Model.open(shared_model_folder), config=SegmentConfig(progress=False))
+    # `weighted` runs the encoder on a few more windows, to describe the scan
+    config = SegmentConfig(merge="consensus", progress=False)
+    return Segmenter(Model.open(shared_model_folder), config=config)
 
 
 def scan_in_air(model, depth=40):

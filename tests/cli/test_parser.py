@@ -73,7 +73,7 @@ def test_help_shows_new_spellings_alone(capsys):
         ("segmnet scan", "segment"),
         ("pack lst -m model", "list"),
         ("phantom out --dataset totalsg", "totalseg"),
-        ("unicorn", "demo, phantom"),
+        ("unicorn", "demo, starter, phantom"),
     ],
 )
 def test_what_is_not_known_is_one_line_with_a_suggestion(words, suggestion, capsys):

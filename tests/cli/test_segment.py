@@ -45,7 +45,8 @@ def test_the_habits_of_totalsegmentator_users_work(options, series, shared_model
     assert main(command.split()) == 0
     printed = capsys.readouterr().out
     assert f"Results are in {tmp_path}." in printed
-    _, _, *paths = shlex.split(printed.partition("To look at them: ")[2])
+    _, _, *paths, option, model = shlex.split(printed.partition("To look at them: ")[2])
+    assert (option, model) == ("--model", str(shared_model_folder))
     (shown,) = find_cases([Path(path) for path in paths])
     assert (shown.scan, len(shown.labels), shown.status) == (series, 1, "good")
     found = np.asarray(nib.load(tmp_path / "series.nii.gz").dataobj)
@@ -135,3 +136,11 @@ def test_a_scan_after_the_models_is_the_scan(shared_model_folder, base_model_fol
         assert main(["segment", "-m", *models[:count], str(scan_path), "-o", str(out), "-q"]) == 0
         assert len([*out.glob("*.nii.gz")]) == 1
     assert main(["segment", "-m", *models, "-o", str(tmp_path / "none")]) == 2
+
+
+def test_view_opens_the_results_at_the_end(series, shared_model_folder, tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr("continual_segment.viewer.view.view", lambda *given: opened.append(given))
+    command = f"segment {series} -o {tmp_path} -m {shared_model_folder} --organs trachea --view"
+    assert main(command.split()) == 0
+    assert opened == [([series, tmp_path], shared_model_folder)]

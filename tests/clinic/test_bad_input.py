@@ -28,7 +28,7 @@ def one_segmenter(shared_model_folder):
 @pytest.fixture
 def conseg(one_segmenter, shared_model_folder, monkeypatch, capsys):
     """Run the command with a model that is loaded once; give exit code and what was said."""
-    monkeypatch.setattr(clinic_segment, "Segmenter", lambda *_, **__: one_segmenter)
+    monkeypatch.setattr(clinic_segment, "open_segmenter", lambda *_, **__: one_segmenter)
 
     def run(source, out, *options):
         code = main(["segment", str(source), "-m", str(shared_model_folder), "-o", str(out), *options])

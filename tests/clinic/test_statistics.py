@@ -12,7 +12,7 @@ from matplotlib.image import imread
 
 from continual_segment.clinic.preview import first_organs, preview, seen
 from continual_segment.clinic.statistics import as_csv, organ_statistics
-from continual_segment.files.label_table import label_colour
+from continual_segment.files.organ_colours import label_colour
 from continual_segment.organs import find_organ
 from continual_segment.segmentation.explanation import OrganQuality
 from continual_segment.segmentation.nested import layers

@@ -101,7 +101,7 @@ def test_statistics_and_quality_count_the_voxels_that_were_scanned(results, kind
     ((name, row),) = rows_of(results[kind]).items()
     assert row["volume_ml"] == pytest.approx(MADE.shape[0] * SLICE_ML, rel=0.005)
     assert row["mean_hu"] == pytest.approx(MADE.voxels.mean(), abs=5)
-    assert row["mean_score"] == 1.0
+    assert row["mean_score"] == pytest.approx(1.0, abs=0.01)  # far from that with the wedges
     assert set(row["touches_edge"]) == {"bottom", "top", "back", "front", "left", "right"}
     (quality,) = json.loads((results[kind] / "quality" / "case.json").read_text())["organs"]
     assert (quality["organ"], quality["volume_ml"]) == (name, row["volume_ml"])

@@ -4,8 +4,9 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+import torch
 
-from continual_segment.data.augment import AugmentConfig, augment, change_values
+from continual_segment.data.augment import AugmentConfig, _draw_motion, _move, augment, change_values
 
 SIZE = (12, 20, 20)
 SPACING_MM = (3.0, 1.0, 1.0)
@@ -134,3 +135,28 @@ def test_air_stays_air_when_the_contrast_grows():
 def test_wrong_settings_fail_on_construction(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         AugmentConfig(**wrong)
+
+
+def test_patches_are_moved_as_by_torch_bit_by_bit():
+    """Training is reproducible across versions: a faster way has to find the same voxels."""
+    rng = np.random.default_rng(5)
+    size, source = (7, 12, 10), (11, 15, 17)
+    image = rng.standard_normal(source).astype(np.float32)
+    labels = rng.integers(0, 40_000, source).astype(np.int32)
+    always = AugmentConfig(rotation_share=1.0, scaling_share=1.0)
+    for _ in range(20):
+        motion = _draw_motion(always, rng)
+        moved, moved_labels = _move(image, labels, motion, size)
+        to_unit = motion * np.array(size[::-1]) / np.array(source[::-1])[:, None]
+        theta = torch.from_numpy(np.pad(to_unit, ((0, 0), (0, 1)))).float()[None]
+        grid = torch.nn.functional.affine_grid(theta, [1, 1, *size], align_corners=False)
+        for found, voxels, mode in ((moved, image, "bilinear"), (moved_labels, labels, "nearest")):
+            wanted = torch.nn.functional.grid_sample(
+                torch.from_numpy(voxels.astype(np.float32))[None, None],
+                grid,
+                mode=mode,
+                padding_mode="border",
+                align_corners=False,
+            )[0, 0].numpy()
+            assert np.array_equal(found, wanted)
+        assert moved_labels.dtype == labels.dtype

@@ -22,7 +22,9 @@ from continual_segment.files import (
     write_labels,
     write_scan,
 )
-from continual_segment.files.label_table import label_colour, read_label_table
+from continual_segment.files.label_table import read_label_table
+from continual_segment.files.organ_colours import label_colour
+from continual_segment.organs import find_organ
 from continual_segment.volume import Grid, LabelMap, Volume
 
 SHAPE_XYZ = (5, 6, 7)
@@ -309,6 +311,16 @@ def test_header_says_millimetres_and_both_transforms(tmp_path):
 
 def test_colours_of_the_first_thousand_labels_differ():
     assert len({tuple(round(part, 3) for part in label_colour(label)) for label in range(1, 1001)}) == 1000
+
+
+def test_arteries_are_red_veins_blue_and_bones_golden_and_neighbours_differ():
+    red, green, blue = 0, 1, 2
+    for name, strongest in {"aorta": red, "iliac_vena_left": blue, "trachea": green}.items():
+        assert np.argmax(label_colour(find_organ(name).id)) == strongest
+    ribs = [label_colour(find_organ(f"rib_left_{number}").id) for number in range(1, 13)]
+    for one, other in itertools.pairwise(ribs):
+        assert one[red] > one[green] > one[blue]
+        assert np.abs(np.subtract(one, other)).max() > 0.1
 
 
 def test_the_same_content_gives_the_same_bytes(tmp_path):

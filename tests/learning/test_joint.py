@@ -120,7 +120,7 @@ def test_packs_that_are_learned_together_share_the_budget(both, config, tmp_path
     assert each.shrink.budget == Budget(0.45, 0.6)
     assert with_split_budget(shrink, 2) == shrink
     organs = len(both[0].learnable().organs)
-    plan, window = DecoderPlan.projections(config.network), config.patches.size
+    plan, window = config.shrink.smallest_plan(config.network), config.patches.size
     least = shares_of(plan, config.network, window, organs)
     enough_for_one = Budget(*(1.5 * share for share in least))
     with pytest.raises(ConfigError, match="--budget"):  # before any training

@@ -8,7 +8,7 @@ import torch
 from continual_segment.learning.distil import DistilConfig
 from continual_segment.learning.prune import PruneConfig, Pruning, prune_decoder
 from continual_segment.learning.selection import PathScore
-from continual_segment.learning.validation import CoveringWindows, corners
+from continual_segment.learning.validation import CoveringWindows
 from continual_segment.networks import (
     Decoder,
     DecoderPlan,
@@ -17,6 +17,7 @@ from continual_segment.networks import (
     paper_count,
     true_count,
 )
+from continual_segment.segmentation.windows import covering_corners
 from continual_segment.training.validate import patch_dice
 
 QUICK = PruneConfig(validation_windows=6, candidates=0, timing_repeats=1)
@@ -169,7 +170,7 @@ def test_windows_cover_every_voxel_of_the_validation_scans_and_no_other_scan(dat
 
 
 def test_a_scan_smaller_than_a_window_lies_in_its_middle():
-    assert corners((4, 20, 8), (8, 10, 8)) == [[-2, 0, 0], [-2, 10, 0]]
+    assert covering_corners((4, 20, 8), (8, 10, 8)) == [[-2, 0, 0], [-2, 10, 0]]
 
 
 def test_too_many_windows_are_thinned_out_evenly(datasets, preset):

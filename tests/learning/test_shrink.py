@@ -2,17 +2,19 @@
 
 import json
 from dataclasses import replace
-from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
 
 from continual_segment.cli.main import main
+from continual_segment.cli.pack import packs_to_shrink
 from continual_segment.errors import ConfigError, DatasetError, ModelError
 from continual_segment.evaluation.report import small_decoders
 from continual_segment.evaluation.small_decoders import candidates_of
-from continual_segment.learning import StageConfig, learn_dataset, shrink_pack
+from continual_segment.learning import StageConfig, learn_dataset, shrink_pack, shrink_packs
 from continual_segment.learning.budget import Budget, shares_of
+from continual_segment.learning.expected_plans import expected_plans
 from continual_segment.learning.judge import Judge
 from continual_segment.learning.least_squares import FitConfig
 from continual_segment.learning.selection import PlanScore
@@ -21,13 +23,22 @@ from continual_segment.learning.shrink import (
     ShrinkConfig,
     Shrinking,
     plans_to_train,
+    shortlist,
     shrink_decoder,
 )
 from continual_segment.learning.teach import Teacher, train_with_teacher
 from continual_segment.model import Model, OrganPack, verify
 from continual_segment.networks import Decoder, DecoderPlan, true_count
 
-QUICK = ShrinkConfig(fit=FitConfig(batches=2, samples=200), ranking_windows=4, validation_windows=4, tau=20.0)
+QUICK = ShrinkConfig(
+    fit=FitConfig(batches=2, samples=200),
+    kernels=("nnunet", "projection"),
+    widths=(0.5, 0.25),
+    shortlist=3,
+    ranking_windows=4,
+    validation_windows=4,
+    tau=20.0,
+)
 
 
 @pytest.fixture
@@ -64,7 +75,7 @@ FITTED = [
     ],
 )
 def test_the_smallest_plans_that_are_expected_to_lose_at_most_tau_are_trained(settings, expected):
-    assert plans_to_train(FITTED, WHOLE, ShrinkConfig(**settings)) == expected
+    assert plans_to_train(FITTED, WHOLE, ShrinkConfig(recovery=0.85, **settings)) == expected
 
 
 def test_the_best_plan_within_a_budget_is_taken(phantom_step, decoder):
@@ -74,7 +85,9 @@ def test_the_best_plan_within_a_budget_is_taken(phantom_step, decoder):
     assert card["chosen"]["true_parameters"] == true_count(small.decoder) < true_count(decoder)
     assert card["chosen"]["multiply_adds"] <= 0.5 * card["trained"]["multiply_adds"]
     assert card["chosen"]["paper_parameters"] <= 0.3 * card["trained"]["paper_parameters"]
-    assert len(card["fitted"]) == 8  # the finest block of the preset is flat and has two choices
+    assert (
+        9 <= len(card["fitted"]) <= 12
+    )  # the trained one, two kernels of two widths per block, combinations
     assert card["tried"] == [card["chosen"]]
 
 
@@ -88,11 +101,14 @@ def with_dice(monkeypatch, dice_of_plan):
 
     monkeypatch.setattr(Shrinking, "train", train)
     monkeypatch.setattr(Judge, "dice_of", lambda self, decoder, file: 0.9)
-    monkeypatch.setattr(Judge, "dice_of_all", lambda self, answers: dict.fromkeys(all_plans(), 0.9))
+    monkeypatch.setattr(
+        Shrinking, "rank", lambda self, plans, file: [self.scored(plan, fitted(plan)) for plan in plans]
+    )
 
 
-def all_plans():
-    return list(product(("nnunet", "p3d", "2d", "projection"), ("nnunet", "projection")))
+def fitted(plan):
+    """Dice before training: the fewer blocks are whole, the less."""
+    return 0.8 + 0.03 * plan.count("nnunet")
 
 
 def test_where_every_small_plan_loses_too_much_the_trained_decoder_stays(phantom_step, decoder, monkeypatch):
@@ -104,16 +120,38 @@ def test_where_every_small_plan_loses_too_much_the_trained_decoder_stays(phantom
 
 
 def test_a_plan_that_loses_more_than_tau_is_followed_by_a_larger_one(phantom_step, decoder, monkeypatch):
-    first = ("projection", "projection")
-    with_dice(monkeypatch, lambda plan: 0.5 if plan == first else 0.895)
-    monkeypatch.setattr(
-        Judge,
-        "dice_of_all",
-        lambda self, answers: {plan: 0.9 + 0.001 * len(set(plan)) for plan in all_plans()},
-    )
+    with_dice(monkeypatch, lambda plan: 0.895 if "nnunet" in plan else 0.5)
     small = shrink_decoder(phantom_step, decoder, replace(QUICK, tau=1.0))
-    assert tuple(small.card["tried"][0]["plan"]) == first
-    assert small.decoder.plan.kernels == tuple(small.card["tried"][1]["plan"]) != first
+    first, second = (tuple(tried["plan"]) for tried in small.card["tried"])
+    assert "nnunet" not in first
+    assert small.decoder.plan.kernels == second
+    assert small.card["tried"][0]["multiply_adds"] < small.card["tried"][1]["multiply_adds"]
+
+
+def test_what_a_combination_is_expected_to_lose_is_the_sum_over_its_blocks():
+    whole = score(("nnunet", "nnunet"), 0.90, 100)
+    deep = [score(("2d@4", "nnunet"), 0.88, 70), score(("2d@2", "nnunet"), 0.87, 75)]
+    fine = [score(("nnunet", "2d@4"), 0.85, 60), score(("nnunet", "2d@2"), 0.80, 50)]
+    found = {
+        plan.plan: (round(plan.dice, 4), plan.multiply_adds) for plan in expected_plans(deep + fine, whole)
+    }
+    assert found == {
+        ("nnunet", "nnunet"): (0.90, 100),
+        ("2d@4", "nnunet"): (0.88, 70),
+        ("nnunet", "2d@4"): (0.85, 60),
+        ("nnunet", "2d@2"): (0.80, 50),
+        ("2d@4", "2d@4"): (0.83, 30),
+        ("2d@4", "2d@2"): (0.78, 20),  # 2d@2 in the deep block is larger and worse than 2d@4
+    }
+
+
+def test_sizes_of_combinations_are_exact(phantom_step, decoder):
+    shrinking = Shrinking(phantom_step, decoder, QUICK)
+    expected = shrinking.expected
+    assert len(expected) > len(shrinking.blocks_alone)
+    for found in expected:
+        real = shrinking.scored(found.plan, found.dice)
+        assert found == real
 
 
 def test_shrinking_again_gives_the_same_bits_without_training(phantom_step, decoder):
@@ -126,12 +164,12 @@ def test_shrinking_again_gives_the_same_bits_without_training(phantom_step, deco
         assert torch.equal(value, again.decoder.state_dict()[name])
 
 
-def test_a_beam_follows_fewer_plans(phantom_step, decoder):
-    every = Shrinking(phantom_step, decoder, QUICK).fitted_plans()
-    some = Shrinking(phantom_step, decoder, replace(QUICK, beam=3)).fitted_plans()
-    kept = {score.plan for score in some}
-    assert len(some) == 3
-    assert {("nnunet", "nnunet"), ("projection", "projection")} <= kept < {score.plan for score in every}
+def test_only_combinations_within_the_budget_are_fitted(phantom_step, decoder):
+    shrinking = Shrinking(phantom_step, decoder, QUICK)
+    budget = Budget(0.4, 0.5)
+    plans = shortlist(shrinking.expected, shrinking.whole, replace(QUICK, budget=budget))
+    assert 1 <= len(plans) <= QUICK.shortlist
+    assert all(budget.allows(shrinking.scored(plan, 0.0), shrinking.whole) for plan in plans)
 
 
 def test_a_teacher_pulls_a_decoder_towards_its_answers(phantom_step, decoder):
@@ -163,6 +201,8 @@ def test_a_teacher_is_no_further_than_nothing_from_itself(phantom_step, decoder)
         ({"tau": -1.0}, "tau and teacher_weight"),
         ({"candidates": 0}, "at least 1"),
         ({"share": 0.0}, "above 0"),
+        ({"kernels": ("4d",)}, "4d"),
+        ({"widths": (1.5,)}, "widths"),
     ],
 )
 def test_wrong_settings_fail_on_construction(settings, sentence):
@@ -218,6 +258,27 @@ def test_a_pack_needs_its_own_dataset_and_a_whole_decoder(base_folder, datasets,
         shrink_pack("totalseg", datasets["totalseg"], base_folder, config)
 
 
+def test_several_packs_share_a_budget(base_folder, datasets, quick_config, contents):
+    learn_dataset(
+        datasets["chest"], base_folder, replace(quick_config, stage=StageConfig(("train",))), "chest"
+    )
+    before = contents(base_folder)
+    config = replace(quick_config, shrink=replace(QUICK, budget=Budget(0.6, 0.9)))
+    both = {name: datasets[name] for name in ("totalseg", "chest")}
+    packs = list(shrink_packs(both, base_folder, config))
+    assert [pack.name for pack in packs] == list(both)
+    window = Model.open(base_folder).window
+    sizes = [shares_of(pack.plan, pack.network, window, len(pack.organs)) for pack in packs]
+    assert sum(size[0] for size in sizes) <= 0.6
+    assert sum(size[1] for size in sizes) <= 0.9
+    assert contents(base_folder) == before
+    # one by one, the other whole pack keeps an equal part
+    alone = shrink_pack("chest", datasets["chest"], base_folder, config)
+    parameters, cost = shares_of(alone.plan, alone.network, window, len(alone.organs))
+    assert parameters <= 0.3
+    assert cost <= 0.45
+
+
 def test_the_command_writes_a_small_pack(base_folder, datasets, tmp_path, capsys, no_pictures):
     out = tmp_path / "small.pack"
     words = ["pack", "shrink", "totalseg", datasets["totalseg"].folder, "-m", base_folder, "-o", out]
@@ -232,3 +293,14 @@ def test_the_command_writes_a_small_pack(base_folder, datasets, tmp_path, capsys
     with pytest.raises(SystemExit):
         main([*map(str, words[:-1]), "a,b,c"])
     assert "one or two numbers such as 0.97,0.75" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [(["a"], "NAME=PREPARED"), (["a=x", "b"], "NAME=PREPARED"), (["a=x", "a=y"], "twice")],
+)
+def test_packs_without_a_dataset_are_refused(words, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        packs_to_shrink(words)
+    assert packs_to_shrink(["a", "x=y"]) == {"a": Path("x=y")}
+    assert packs_to_shrink(["a=x", "b=y"]) == {"a": Path("x"), "b": Path("y")}

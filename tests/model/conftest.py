@@ -14,9 +14,9 @@ def make_pack(base_folder):
     model = Model.open(base_folder)
     encoder = model.load_encoder()
 
-    def make(name, organs=("esophagus", "trachea"), seed=0, background=True, **known):
+    def make(name, organs=("esophagus", "trachea"), seed=0, background=True, plan=("p3d", "2d"), **known):
         torch.manual_seed(seed)
-        decoder = Decoder(model.network, DecoderPlan(("p3d", "2d")), len(organs), background)
+        decoder = Decoder(model.network, DecoderPlan(plan), len(organs), background)
         found = tuple(find_organ(organ) for organ in organs)
         return OrganPack.of(name, found, encoder, decoder, model.encoder_fingerprint, **known)
 

@@ -9,6 +9,7 @@ from safetensors import safe_open
 
 from continual_segment.errors import ModelError
 from continual_segment.model import Model, OrganPack, verify
+from continual_segment.networks import DecoderPlan
 from continual_segment.organs import find_organ
 
 
@@ -82,6 +83,21 @@ def test_mirrored_axes_and_regions_are_format_2_and_part_of_the_fingerprint(pack
         assert (read.regions, read.mirror_axes) == (special.regions, special.mirror_axes)
         assert read.to_bytes() == special.to_bytes()
     assert len({pack.fingerprint, mirrored.fingerprint, replace(pack, mirror_axes=(0,)).fingerprint}) == 3
+
+
+def test_a_pack_with_blocks_of_reduced_width_is_format_2_and_runs_as_any_other(
+    make_pack, base_folder, tmp_path
+):
+    narrow = make_pack("narrow", plan=("nnunet@3", "2d@2"))
+    narrow.write(tmp_path / "narrow.pack")
+    read = OrganPack.read(tmp_path / "narrow.pack")
+    assert read.described()["format"] == 2
+    assert read.plan.kernels == ("nnunet@3", "2d@2")
+    assert read.to_bytes() == narrow.to_bytes()
+    Model.open(base_folder).add(read)
+    assert verify(base_folder).good
+    with pytest.raises(ModelError, match="decoder of 'narrow'"):
+        replace(narrow, plan=DecoderPlan(("nnunet@4", "2d@2")))
 
 
 def test_a_pack_of_regions_has_no_background_and_is_checked_as_any_other(make_pack, base_folder):

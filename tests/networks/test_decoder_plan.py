@@ -15,7 +15,7 @@ from continual_segment.networks import (
     paper_count,
     true_count,
 )
-from continual_segment.networks.decoder_plan import KernelName
+from continual_segment.networks.block_form import BlockForm, KernelName
 
 # The paper's pruned decoders, deepest block first, and the size it gives each.
 PRUNED = {
@@ -77,6 +77,24 @@ def test_an_unknown_kernel_is_refused_on_construction():
         DecoderPlan(("2d", "4d"))
 
 
+@pytest.mark.parametrize(
+    "name", ["2d@0", "2d@-1", "2d@", "2d@08", "2d@5000", "2d@1.5", "4d@8", "@8", "2d@8@8", 3]
+)
+def test_a_form_from_a_stranger_is_refused_unless_kernel_and_width_are_known(name):
+    with pytest.raises(ValueError, match="width from 1 to 4096"):
+        DecoderPlan(("2d", name))
+
+
+@pytest.mark.parametrize("name", ["projection", "nnunet", "2d@8", "p3d@4096", "nnunet@1"])
+def test_a_form_is_written_as_it_is_read(name):
+    assert BlockForm.of(name).name == name
+
+
+def test_only_plans_with_widths_need_the_newer_format():
+    assert DecoderPlan(("2d@8", "nnunet")).has_widths
+    assert not DecoderPlan(("2d", "nnunet")).has_widths
+
+
 def test_a_plan_with_too_few_blocks_makes_no_decoder(preset):
     with pytest.raises(ValueError, match=r"zip\(\)"):
         Decoder(preset.network, DecoderPlan(("2d",)), organs=2)
@@ -91,7 +109,7 @@ def counted_by_torch(plan, network, window, organs):
     return counter.get_total_flops()
 
 
-@pytest.mark.parametrize("kernel", get_args(KernelName))
+@pytest.mark.parametrize("kernel", [*get_args(KernelName), "nnunet@3", "2d@2", "p3d@3", "projection@1"])
 def test_multiply_adds_are_half_of_the_operations_torch_counts(kernel, preset):
     plan, window = DecoderPlan((kernel, "2d")), (8, 16, 24)
     assert 2 * multiply_adds(plan, preset.network, window, 5) == counted_by_torch(
@@ -99,7 +117,20 @@ def test_multiply_adds_are_half_of_the_operations_torch_counts(kernel, preset):
     )
 
 
-@pytest.mark.parametrize("kernels", [*PRUNED, ("nnunet",) * 5])
+NARROW = ("nnunet@40", "p3d@64", "nnunet@32", "2d@16", "nnunet@8")
+
+
+def test_the_count_of_narrow_blocks_is_that_of_their_convolutions_weights(paper):
+    plan = DecoderPlan(NARROW)
+    weights = [
+        parameter.numel()
+        for name, parameter in Decoder(paper, plan, organs=1).named_parameters()
+        if name.startswith("stages.") and parameter.dim() == 5
+    ]
+    assert sum(weights) == paper_count(plan, paper) < paper_count(DecoderPlan.nnunet(paper), paper) / 5
+
+
+@pytest.mark.parametrize("kernels", [*PRUNED, ("nnunet",) * 5, NARROW])
 def test_multiply_adds_at_the_papers_size(kernels, paper):
     plan, window = DecoderPlan(kernels), (64, 128, 128)
     assert 2 * multiply_adds(plan, paper, window, 31) == counted_by_torch(plan, paper, window, 31)

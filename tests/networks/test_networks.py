@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from continual_segment.errors import ModelError
 from continual_segment.files.records import as_record
 from continual_segment.networks import Decoder, DecoderPlan, NetworkConfig
-from continual_segment.networks.decoder_plan import KernelName
+from continual_segment.networks.block_form import KernelName
 from continual_segment.networks.segmentation_network import SegmentationNetwork, tapped
 
 ORGANS = 3

@@ -61,7 +61,7 @@ class KillableNode:
             queue.close()
 
 
-def wait_for(condition, seconds: float = 90.0) -> None:
+def wait_for(condition, seconds: float = 300.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

@@ -7,11 +7,9 @@ import signal
 import threading
 
 import highdicom as hd
-import nibabel as nib
-import numpy as np
 import pytest
 from made_node import archive, send
-from made_scans import read_header, turned, write_series
+from made_scans import read_header, write_phantom_series
 
 from continual_segment.cli.main import main
 from continual_segment.errors import ConfigError
@@ -41,26 +39,17 @@ segment = {{ overlap = 0.25 }}
 """
 
 
-def phantom_slices(folder, scan_path):
-    """A phantom as DICOM slices."""
-    image = nib.as_closest_canonical(nib.load(scan_path))
-    voxels = np.asarray(image.dataobj).transpose(2, 1, 0)[:, ::-1, ::-1]  # from left to right, front to back
-    x, y, z = image.header.get_zooms()
-    made = turned([1, 0, 0], [0, 1, 0], [0, 0, z], pixel_mm=(float(y), float(x)), shape=voxels.shape)
-    object.__setattr__(made, "voxels", np.rint(voxels).astype(np.int16))
-    return [read_header(path) for path in write_series(folder, made)]
-
-
 def test_listen_segments_with_a_model_and_stops_on_sigterm(
     tmp_path, shared_model_folder, scan_path, python, capsys
 ):
     arrived = threading.Event()
+    slices = [read_header(path) for path in write_phantom_series(tmp_path / "sent", scan_path)]
     with archive(before_answer=lambda count: arrived.set()) as (port, received):
         config = tmp_path / "node.toml"
         config.write_text(CONFIG.format(port=port, model=shared_model_folder))
         process = python("-m", "continual_segment.cli.main", "listen", config)
         announced = re.search(r"127\.0\.0\.1:(\d+)", process.stderr.readline())
-        assert set(send(int(announced[1]), phantom_slices(tmp_path / "sent", scan_path))) == {0}
+        assert set(send(int(announced[1]), slices)) == {0}
         assert arrived.wait(120), process.kill() or process.communicate()
         assert main(["listen", "--status", str(config)]) == 0
         assert "The node runs" in capsys.readouterr().out

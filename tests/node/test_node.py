@@ -1,4 +1,4 @@
-"""A node answers every series once: whatever the order, whoever sends, whenever it is killed."""
+"""A node answers every series once: in any order, from any sender, even if it is killed."""
 
 from __future__ import annotations
 
@@ -208,6 +208,20 @@ def test_rules_choose_and_what_no_rule_matches_is_skipped(tmp_path, sent):
                 send(node.address[1], each)
             until(node, lambda: states(node) == ["done", "skipped", "skipped"])
     assert len(process.jobs) == len(received) == 1
+
+
+def test_a_rule_picks_one_of_several_stacks_in_a_series_which_is_set_aside_without_a_rule(tmp_path):
+    shorter = SHORT.without(8)
+    phases = [*images(tmp_path / "one"), *images(tmp_path / "two", shorter, AcquisitionNumber=2)]
+    with archive() as (port, received):
+        for name, pick, state in (("picked", "most-slices", "done"), ("unpicked", None, "failed")):
+            config = config_for(tmp_path / name, port)
+            rules = (replace(config.rules[0], pick=pick),)
+            with running(replace(config, rules=rules)) as node:
+                assert set(send(node.address[1], phases)) == {0}
+                until(node, lambda node=node, state=state: states(node) == [state])
+    (result,) = received
+    assert len(result.ReferencedSeriesSequence[0].ReferencedInstanceSequence) == SHORT.shape[0]
 
 
 def test_own_results_and_other_kinds_of_objects_are_not_processed(tmp_path, sent):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import ssl
 import subprocess
@@ -12,6 +11,7 @@ from dataclasses import replace
 
 import gdcm
 import pytest
+from made_archive import certificate, dcmtk, needs_dcmtk, needs_openssl, run_dcmtk
 from made_node import SHORT, archive, config_for, echo, running, send, states, until
 from made_scans import compress, read_header, write_series
 
@@ -28,14 +28,6 @@ COMPRESSIONS = {  # how storescu proposes it -> how gdcm makes it
     "--propose-little": None,
     "--propose-implicit": None,
 }
-needs_dcmtk = pytest.mark.skipif(
-    any(shutil.which(tool) is None for tool in ("echoscu", "storescu", "storescp")),
-    reason="DCMTK is not installed (apt-get install dcmtk)",
-)
-
-
-def run(*command):
-    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=60)
 
 
 @contextmanager
@@ -44,7 +36,7 @@ def storescp(folder):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     folder.mkdir()
-    process = subprocess.Popen(["storescp", "-aet", "ARCHIVE", "-od", str(folder), str(port)])
+    process = subprocess.Popen([dcmtk("storescp"), "-aet", "ARCHIVE", "-od", str(folder), str(port)])
     try:
         yield port
     finally:
@@ -55,14 +47,16 @@ def storescp(folder):
 @needs_dcmtk
 def test_dcmtk_sends_in_every_compression_and_stores_the_results(tmp_path):
     with storescp(tmp_path / "stored") as port, running(config_for(tmp_path, port)) as node:
-        assert run("echoscu", "-aec", "CONSEG", "127.0.0.1", node.address[1]).returncode == 0
-        assert run("echoscu", "-aec", "OTHER", "127.0.0.1", node.address[1]).returncode != 0
+        assert run_dcmtk("echoscu", "-aec", "CONSEG", "127.0.0.1", node.address[1]).returncode == 0
+        assert run_dcmtk("echoscu", "-aec", "OTHER", "127.0.0.1", node.address[1]).returncode != 0
         for number, (option, syntax) in enumerate(COMPRESSIONS.items()):
             folder = tmp_path / f"sent{number}"
             for path in write_series(folder, SHORT, SeriesInstanceUID=f"1.2.{number}"):
                 if syntax is not None:
                     compress(path, syntax)
-            found = run("storescu", option, "+sd", "-aec", "CONSEG", "127.0.0.1", node.address[1], folder)
+            found = run_dcmtk(
+                "storescu", option, "+sd", "-aec", "CONSEG", "127.0.0.1", node.address[1], folder
+            )
             assert found.returncode == 0, found.stderr
         until(node, lambda: states(node) == ["done"] * len(COMPRESSIONS))
     stored = [read_header(path) for path in (tmp_path / "stored").iterdir()]
@@ -70,20 +64,7 @@ def test_dcmtk_sends_in_every_compression_and_stores_the_results(tmp_path):
     assert len(stored) == len(COMPRESSIONS)
 
 
-def certificate(folder, name):
-    """A certificate that signs itself."""
-    made = run(
-        "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
-        "-addext", "subjectAltName=IP:127.0.0.1",
-        "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem",
-    )  # fmt: skip
-    assert made.returncode == 0, made.stderr
-    return TlsConfig(folder / f"{name}.pem", folder / f"{name}.key", folder / f"{name}.pem")
-
-
-@pytest.mark.skipif(
-    shutil.which("openssl") is None, reason="openssl is not installed, which makes certificates"
-)
+@needs_openssl
 def test_with_tls_strangers_and_unencrypted_peers_are_not_served(tmp_path):
     own, stranger = certificate(tmp_path, "hospital"), certificate(tmp_path, "stranger")
     with running(replace(config_for(tmp_path, 1), tls=own)) as node:

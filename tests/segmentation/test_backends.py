@@ -10,9 +10,11 @@ from continual_segment.segmentation import SegmentConfig, backends
 from continual_segment.segmentation.backends import BACKENDS, precision, start_decoder, start_encoder
 
 
-@pytest.mark.parametrize("without_head", [False, True])
+@pytest.mark.parametrize(
+    ("without_head", "plan"), [(False, ("2d", "3d")), (True, ("2d", "3d")), (False, ("nnunet@3", "p3d@2"))]
+)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_every_backend_gives_what_pytorch_gives(backend, without_head, preset, monkeypatch, tmp_path):
+def test_every_backend_gives_what_pytorch_gives(backend, without_head, plan, preset, monkeypatch, tmp_path):
     if backend == "openvino":
         pytest.importorskip("openvino", reason="the extra 'openvino' is not installed")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -23,7 +25,7 @@ def test_every_backend_gives_what_pytorch_gives(backend, without_head, preset, m
         )
     torch.manual_seed(0)
     encoder = GeneralEncoder(preset.network).freeze()
-    decoder = Decoder(preset.network, DecoderPlan(("2d", "3d")), 5).eval().requires_grad_(False)
+    decoder = Decoder(preset.network, DecoderPlan(plan), 5).eval().requires_grad_(False)
     encode, decode = start_encoder(encoder, backend), start_decoder(decoder, without_head, backend)
     for windows in (torch.rand(2, 1, 8, 16, 16), torch.rand(1, 1, 8, 16, 16)):
         with torch.no_grad():

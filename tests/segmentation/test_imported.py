@@ -34,7 +34,7 @@ QUIET = SegmentConfig(progress=False)
 SPACINGS = {"isotropic": (2.1, 1.9, 1.7), "coarse": (7.0, 1.6, 1.4), "as planned": (2.5, 1.5, 1.5)}
 
 
-def model_of(folder, kind="plain", dataset=LABELS, outputs=3, **plans):
+def model_of(folder, kind="plain", dataset=LABELS, outputs=3, orientation=None, **plans):
     """A network of random weights; without biases of the last layer, so that no organ always wins."""
     state = {
         name: torch.cat([tensor, -tensor])[:outputs] * ("bias" not in name)
@@ -43,7 +43,7 @@ def model_of(folder, kind="plain", dataset=LABELS, outputs=3, **plans):
         for name, tensor in made_state(kind).items()
     }
     source = write_model(folder / "stock", made_plans(kind, **plans), dataset, made_checkpoint(state))
-    return import_nnunet(source, folder / "model")[0]
+    return import_nnunet(source, folder / "model", orientation=orientation)[0]
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +174,21 @@ def test_labels_are_those_of_stock_nnunet(models, kind, spacing):
 @pytest.mark.parametrize("kind", ["plain", "transposed", "reoriented"])
 def test_labels_are_those_of_stock_nnunet_in_every_orientation(models, kind, codes):
     assert share_equal(models[kind], *made_scan(codes=codes)) > 0.9999
+
+
+def test_with_an_orientation_labels_do_not_depend_on_how_the_file_is_stored(models, tmp_path):
+    turned = model_of(tmp_path, orientation="PLI")
+    scan = nibabel.Nifti1Image(*made_scan(codes="PLI"))
+    expected = segmented(models["plain"], scan)
+    assert len(np.unique(expected)) > 1
+    for codes in ("PLI", "RAS", "LSA"):
+        stored = scan.as_reoriented(ornt_transform(io_orientation(scan.affine), axcodes2ornt(codes)))
+        np.testing.assert_array_equal(segmented(turned, stored), expected)
+
+
+def segmented(model, image):
+    """Labels in RAS."""
+    return Segmenter(model, config=QUIET)(image).labels.voxels
 
 
 def test_labels_are_those_of_stock_nnunet_with_mirroring(models):

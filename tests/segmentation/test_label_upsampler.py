@@ -1,5 +1,6 @@
 """Labels on the scan's grid are those of all organs interpolated at all voxels."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -269,7 +270,8 @@ def make_many_packs(draw):
     packs = []
     for number, ids in enumerate(MANY_IDS):
         coverage = {"chest": 1.0, "abdomen": draw(st.sampled_from([0.0, 0.3, 1.0]))}
-        profile = PackProfile(str(number), str(number), coverage, draw(st.booleans()))
+        dice = draw(st.sampled_from([{}, dict.fromkeys(ids, 0.6), dict.fromkeys(ids, 0.9)]))
+        profile = PackProfile(str(number), str(number), coverage, draw(st.booleans()), dice=dice)
         packs.append(PackDecoder(Decoder(NETWORK, DecoderPlan(("2d",)), len(ids)), ids, CPU, profile))
     return packs
 
@@ -288,11 +290,12 @@ def test_packs_without_an_organ_nearby_change_neither_labels_nor_scores(data, se
         if shares[-1] is not None:
             value *= shares[-1] > 0
     context = ScanContext.of(np.random.default_rng(seed).integers(1, 3, 9))
-    asked = []
+    context = replace(context, familiar={"0": data.draw(st.sampled_from([1.0, 0.1, 1e-5]))})
+    name, asked = data.draw(st.sampled_from(["consensus", "weighted"])), []
 
     def rule(predictions, context):
         asked.append(len(predictions) * predictions[0].score.numel())
-        return merge_predictions(RULES["consensus"], predictions, context, NESTING)
+        return merge_predictions(RULES[name], predictions, context, NESTING)
 
     def run(nearby):
         asked.clear()

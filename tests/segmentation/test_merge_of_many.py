@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from continual_segment.organs import BODY_PARTS, LAST_HASHED_ID
+from continual_segment.segmentation import weighted
 from continual_segment.segmentation.context import ScanContext
 from continual_segment.segmentation.merge import (
     LEAST_COVERED,
@@ -80,7 +81,14 @@ def all_voters_ensemble(predictions, context):
     return choose(predictions, means, scores=means)
 
 
+def all_voters_weighted(predictions, context):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weighted, "packs_that_share", lambda packs: [list(packs)] * len(packs))
+        return weighted.WeightedVote()(predictions, context)
+
+
 ASKING_ALL = {
+    "weighted": all_voters_weighted,
     "consensus": all_voters_consensus,
     "background-aware": all_voters_background_aware,
     "ensemble": all_voters_ensemble,

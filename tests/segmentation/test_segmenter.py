@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from continual_segment.segmentation import ScanContext, SegmentConfig, Segmenter
 from continual_segment.segmentation.merge import RULES
 from continual_segment.segmentation.nested import Nesting
 from continual_segment.segmentation.predictions import PackProfile
+from continual_segment.segmentation.prepared_scan import prepare_for_windows
 from continual_segment.volume import Grid, Volume
 
 QUIET = SegmentConfig(progress=False)
@@ -62,10 +64,13 @@ def test_an_explanation_comes_with_scores_and_extra_grids_with_labels(model, sca
     affine = scan.grid.affine.copy()
     affine[0, 3] += 2 * affine[0, 0]
     shifted = Grid(scan.grid.shape, affine)
-    found = Segmenter(model, config=QUIET)(scan, explain=True, extra_grids=[scan.grid, shifted])
+    found = Segmenter(model, config=QUIET)(scan, explain=True, extra_grids=[scan.grid])
     assert_same(found, everything)
-    same, beside = found.labels_on
-    np.testing.assert_array_equal(same.voxels, found.labels.voxels)
+    np.testing.assert_array_equal(found.labels_on[0].voxels, found.labels.voxels)
+    # without clean-up: what is joined beyond the edge of the shifted grid is an island on it
+    with_islands = Segmenter(model, config=replace(QUIET, keep_islands=True))
+    found = with_islands(scan, explain=True, extra_grids=[shifted])
+    (beside,) = found.labels_on
     np.testing.assert_array_equal(beside.voxels[:, :, :-2], found.labels.voxels[:, :, 2:])
     assert beside.grid is shifted
     labelled = found.explanation.packs.voxels > 0
@@ -152,7 +157,7 @@ def test_packs_are_chosen_by_name_each_once(model):
 
 
 def test_no_organ_at_all_gets_a_sentence(model):
-    with pytest.raises(ModelError, match="No organ was asked for"):
+    with pytest.raises(ModelError, match="No organ was requested"):
         Segmenter(model, organs=[])
 
 
@@ -297,6 +302,19 @@ def test_a_pack_by_its_own_rule_among_others_labels_as_the_only_pack_does(nested
         assert_same(found, expected)
 
 
+def test_packs_are_weighted_if_all_of_them_know_themselves(model, base_folder, chest_pack, scan_path):
+    assert Segmenter(model).rule == "weighted"
+    unknown = replace(chest_pack, assessment=None)
+    segmenter = Segmenter(Model.open(base_folder).add(unknown), config=SegmentConfig(progress=False))
+    assert segmenter.rule == "consensus"
+    assert Segmenter(model, config=SegmentConfig(merge="ensemble")).rule == "ensemble"
+    prepared = prepare_for_windows(read_scan(scan_path), segmenter.prepare, segmenter.window)
+    assert segmenter.familiarity(prepared) == {}  # there is nothing to compare
+    found = Segmenter(model).familiarity(prepared)
+    assert found.keys() == {model.pack(name).fingerprint for name in model.pack_names}
+    assert max(found.values()) == 1
+
+
 def test_the_explanation_is_written_beside_the_labels(
     scan_path, shared_model_folder, model, tmp_path, everything
 ):
@@ -315,7 +333,7 @@ def test_the_explanation_is_written_beside_the_labels(
     scores = read_scan(tmp_path / "scores" / "x.nii.gz")
     np.testing.assert_allclose(scores.voxels, everything.scores.voxels, atol=1e-3)
     quality = json.loads((tmp_path / "quality" / "x.json").read_text())
-    assert quality["rule"] == "consensus"
+    assert quality["rule"] == "weighted"
     assert {row["organ"] for row in quality["organs"]} == {
         labels.names[i] for i in np.unique(labels.voxels[labels.voxels > 0])
     }

@@ -200,8 +200,8 @@ def test_outputs_exist_for_the_height_of_one_window_and_probabilities_for_few_li
 def test_a_pack_keeps_as_many_channels_as_it_has_features_at_most(organs, preset):
     decoder = Decoder(preset.network, DecoderPlan(("2d", "3d")), organs)
     pack = PackDecoder(decoder, range(1, organs + 1), torch.device("cpu"))
-    pack.begin(WINDOW)
-    assert len(pack.accumulator.total) == min(organs + 1, preset.network.features[0])
+    pack.begin(torch.zeros(WINDOW))
+    assert pack.accumulator.channels == min(organs + 1, preset.network.features[0])
 
 
 @pytest.mark.parametrize("organs", [2, 40])
@@ -212,9 +212,11 @@ def test_the_last_layer_after_averaging_gives_what_it_gives_before(organs, prese
     pack = PackDecoder(decoder, range(1, organs + 1), torch.device("cpu"))
     features = GeneralEncoder(preset.network).freeze()(torch.rand(2, 1, *WINDOW))
     weights = torch.rand(WINDOW) + 0.1
-    pack.begin(WINDOW)
+    total_weight = torch.zeros(WINDOW)
+    pack.begin(total_weight)
     pack.add_batch(features, weights, [WHOLE] * 2)
-    mean = pack.accumulator.finish(WINDOW[0], 2 * weights, (slice(None), *WHOLE))
+    total_weight += 2 * weights
+    mean = pack.accumulator.finish(WINDOW[0], (slice(None), *WHOLE))
     expected = decoder(features).mean(dim=0).softmax(dim=0)
     torch.testing.assert_close(pack.predict(mean.values, None).probabilities, expected, atol=1e-5, rtol=1e-4)
 

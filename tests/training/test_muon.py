@@ -60,6 +60,14 @@ def test_only_convolutions_between_features_are_orthogonalised():
     }
 
 
+def test_the_kernels_of_reduced_blocks_are_orthogonalised():
+    decoder = Decoder(NETWORK, DecoderPlan(("p3d@3",)), organs=2)
+    hidden = {id(weight) for weight in hidden_convolutions(decoder)}
+    names = {name for name, weight in decoder.named_parameters() if id(weight) in hidden}
+    kernels = [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert names == {f"stages.0.convs.{step}.convs.{place}.weight" for step, place in kernels}
+
+
 def test_every_parameter_is_in_one_group_and_the_frozen_ones_are_in_none():
     run = Run()
     run.encoder.freeze()

@@ -114,7 +114,7 @@ def test_the_right_side_of_the_patient_is_on_the_left(case_folder, open_page):
         page.locator(".organ", has_text=organ).locator(".eye").click()
         picture = pixels(page)
         crosshair = (abs(picture - [250, 217, 89]).sum(axis=-1) < 120) | (picture.min(axis=-1) > 200)
-        shown = (picture.max(axis=-1) - picture.min(axis=-1) > 60) & ~crosshair
+        shown = (picture.max(axis=-1) - picture.min(axis=-1) > 35) & ~crosshair
         middle = np.nonzero(shown)[1].mean() / picture.shape[1]
         assert middle < 0.5 if organ == "liver" else middle > 0.5
 
@@ -165,6 +165,60 @@ def test_packs_and_probabilities_are_shown_where_they_were_written(case_folder, 
     assert "pack abdomen by rule consensus probability 0.80" in text
 
 
+def test_the_organ_under_the_mouse_is_named_beside_it(case_folder, open_page):
+    page = open_page(case_folder / "scans" / "case_b.nii.gz", case_folder / "truth")
+    page.keyboard.press("2")
+    page.locator(".organ-name", has_text="liver").click()
+    stage = page.locator("#planes").bounding_box()
+    middle = stage["y"] + stage["height"] / 2
+    named = set()
+    for share in np.linspace(0.1, 0.9, 17):
+        page.mouse.move(stage["x"] + share * stage["width"], middle)
+        if page.locator("#hover").is_visible():
+            named.add(page.locator("#hover strong").inner_text())
+    assert named == {"liver", "spleen", "background"}
+    page.mouse.move(stage["x"] + stage["width"] + 50, middle)
+    assert not page.locator("#hover").is_visible()
+
+
+def test_flags_are_shown_explained_and_listed_alone(case_folder, open_page):
+    results = case_folder / "results"
+    row = {"organ": "liver", "volume_ml": 1.0, "mean_score": 0.5, "mean_entropy_bits": 0.1}
+    row |= {"contested_share": 0.0, "packs": {}, "touches_edge": []}
+    write_json(results / "quality" / "case_a.json", {"rule": "consensus", "packs": {}, "organs": [row]})
+    page = open_page(case_folder / "scans" / "case_a.nii.gz", results)
+    assert page.locator(".organ .flag").all_inner_texts() == ["unsure"]
+    assert "0.50" in page.locator(".organ .flag").get_attribute("title")
+    assert "0.7" in page.inner_text(".flag-help")
+    page.click("#flagged")
+    assert page.locator(".organ:visible .organ-name").all_inner_texts() == ["liver"]
+
+
+def test_organs_that_one_label_map_does_not_name_are_not_compared(case_folder, open_page):
+    labels = made_labels()
+    labels.voxels[labels.voxels == 1] = 0
+    write_labels(
+        case_folder / "results" / "case_a.nii.gz", type(labels)(labels.voxels, labels.grid, {5: "liver"})
+    )
+    page = open_page(case_folder / "scans" / "case_a.nii.gz", case_folder / "truth", case_folder / "results")
+    page.click("[data-panel=compare]")
+    page.wait_for_selector(".score.mean")
+    assert page.inner_text(".score.mean").split() == ["mean", "of", "1", "1.000"]
+    assert "spleen" in page.inner_text("#compare .missing")
+
+
+def test_without_a_graphics_card_the_grid_is_coarser_until_a_finer_one_is_asked_for(
+    case_folder, open_page, monkeypatch
+):
+    monkeypatch.setattr("continual_segment.viewer.site.MOST_WITHOUT_GRAPHICS", 8000)
+    page = open_page(case_folder / "scans" / "case_b.nii.gz", case_folder / "truth")
+    assert "without a graphics card" in page.inner_text("#notes")
+    page.click("#finer")
+    page.wait_for_selector(READY)
+    page.wait_for_selector("#notes:empty", state="attached")
+    assert coloured(pixels(page)) > 300
+
+
 def test_names_from_files_are_shown_as_text(tmp_path, open_page):
     folder = tmp_path / "results"
     write_scan(tmp_path / "scans" / "a'b.nii.gz", made_scan())
@@ -209,9 +263,10 @@ def test_the_model_page_lists_packs_and_verifies_them(shared_model_folder, open_
     page = open_page(model=shared_model_folder)
     assert page.locator(".pack").count() == 2
     assert page.inner_text("#verification").startswith("Verified")
-    every = page.locator("#body .dot").count()
+    every = page.locator("#body .organ-outline").count()
     page.locator("#packs-choice button", has_text="chest").click()
-    assert 0 < page.locator("#body .dot").count() < every
+    assert 0 < page.locator("#body .organ-outline").count() < every
+    assert page.locator(".pack .glance", has_text="licence").count() == 2
 
 
 def test_on_a_phone_nothing_is_wider_than_the_screen(case_folder, open_page):

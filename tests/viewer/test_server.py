@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from continual_segment.files import write_labels, write_scan
 from continual_segment.viewer.server import (
     ADDRESS,
     CONTENT_SECURITY_POLICY,
+    MOST_CONNECTIONS,
     Handler,
     Resource,
     Site,
@@ -171,12 +173,89 @@ def test_names_from_files_are_data_and_are_cut(tmp_path, serve):
     assert max(map(len, shown)) <= 203
 
 
+def test_a_browser_without_graphics_card_gets_the_same_case_on_fewer_voxels(case_folder, serve, monkeypatch):
+    monkeypatch.setattr("continual_segment.viewer.site.MOST_WITHOUT_GRAPHICS", 8000)
+    server = serve([case_folder / "scans" / "case_a.nii.gz", case_folder / "truth"])
+    found = {
+        route: json.loads(request(server, f"/{server.site.token}/{route}/0/case.json")[1])
+        for route in ("cases", "coarse")
+    }
+    assert [found[route]["reduced"] for route in ("cases", "coarse")] == [False, True]
+    assert prod(found["coarse"]["shape"]) <= 8000
+    assert found["coarse"]["maps"][0]["organs"] == found["cases"]["maps"][0]["organs"]
+
+
 def test_a_file_that_cannot_be_read_is_an_error_of_its_case_alone(case_folder, serve):
     (case_folder / "truth" / "case_a.nii.gz").write_bytes(b"no image")
     server = serve([case_folder / "scans", case_folder / "truth"])
     answers = [request(server, f"/{server.site.token}/cases/{number}/case.json") for number in (0, 1)]
     assert [status for status, _ in answers] == [422, 200]
     assert "case_a.nii.gz" in json.loads(answers[0][1])["error"]
+
+
+def raw(server: ViewerServer, sent: bytes) -> bytes:
+    """All that the server answers to these bytes before it closes the connection."""
+    with socket.create_connection((ADDRESS, server.server_port), timeout=20) as connection:
+        connection.sendall(sent)
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+def headers_of(server: ViewerServer, more: str = "") -> str:
+    return f"Host: {ADDRESS}:{server.server_port}\r\n{more}\r\n"
+
+
+@pytest.mark.parametrize("more", ["Content-Length: 60\r\n", "Transfer-Encoding: chunked\r\n"])
+def test_a_request_with_a_body_is_refused_and_its_body_is_no_second_request(server, more):
+    inside = f"GET /{server.site.token}/ HTTP/1.1\r\n{headers_of(server)}"
+    answer = raw(server, f"GET /{server.site.token}/ HTTP/1.1\r\n{headers_of(server, more)}{inside}".encode())
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        (f"GET /{'a' * 70_000} HTTP/1.1", b"414"),
+        (f"{EVIL} / HTTP/1.1", b"501"),
+        (f"EVIL{'X' * 100} / HTTP/1.1", b"501"),
+        ("GET / HTTP/9.9", b"505"),
+        ("GET http://evil.example/ HTTP/1.1", b"404"),
+    ],
+)
+def test_wrong_requests_are_refused_with_all_headers_and_nothing_of_them_repeated(
+    server, request_line, status
+):
+    answer = raw(server, f"{request_line}\r\n{headers_of(server)}".encode())
+    assert answer.split(b" ")[1] == status
+    assert CONTENT_SECURITY_POLICY.encode() in answer
+    assert b"text/plain" in answer
+    assert not re.search(rb"EVIL|evil|<script|aaa", answer)
+
+
+@pytest.mark.parametrize("more", ["X: 1\r\n" * 200, f"X: {'a' * 70_000}\r\n"])
+def test_many_or_long_headers_are_refused(server, more):
+    sent = f"GET /{server.site.token}/ HTTP/1.1\r\n{headers_of(server, more)}"
+    assert raw(server, sent.encode()).startswith(b"HTTP/1.1 431")
+
+
+def test_a_refused_connection_is_closed(server):
+    assert b"Connection: close" in raw(server, f"GET / HTTP/1.1\r\n{headers_of(server)}".encode())
+
+
+def test_many_connections_leave_the_server_alive_and_bounded(small_site, monkeypatch):
+    monkeypatch.setattr(Handler, "timeout", 1.0)
+    server = small_site(lambda: b"page")
+    silent = [
+        socket.create_connection((ADDRESS, server.server_port), timeout=20)
+        for _ in range(MOST_CONNECTIONS + 20)
+    ]
+    time.sleep(0.5)
+    handling = sum("process_request_thread" in thread.name for thread in threading.enumerate())
+    assert handling <= MOST_CONNECTIONS
+    time.sleep(1.5)  # a silent connection is given up
+    assert request(server, f"/{server.site.token}/") == (200, b"page")
+    for connection in silent:
+        connection.close()
 
 
 def test_a_port_in_use_is_named(server):

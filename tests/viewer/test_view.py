@@ -15,7 +15,9 @@ from made_views import HU, made_grid, made_labels, made_scan
 from continual_segment.cli.main import main
 from continual_segment.errors import ConfigError, ContinualSegmentError, DatasetError, ScanError
 from continual_segment.evaluation.evaluate import score_case
-from continual_segment.files import read_labels, read_scan, write_labels, write_scan
+from continual_segment.files import read_labels, read_scan, write_json, write_labels, write_scan
+from continual_segment.model.pieces import OrganPieces
+from continual_segment.organs import find_organ
 from continual_segment.viewer.bounds import bounded
 from continual_segment.viewer.cases import find_cases
 from continual_segment.viewer.comparison import compare
@@ -143,8 +145,43 @@ def test_only_the_last_cases_keep_their_files(case_folder, tmp_path):
 def test_a_scan_is_segmented_with_reasons_where_a_model_is_given(scan_path, shared_model_folder, tmp_path):
     (case,) = find_shown([scan_path], shared_model_folder, tmp_path / "out")
     data = prepare_view(case, tmp_path / "view").data
-    assert set(data["packs"].values()) == {"totalseg", "chest"}
-    assert (data["rule"], data["has_scores"], data["explained"]) == ("consensus", True, 0)
+    (shown,) = data["maps"]
+    assert set(shown["packs"].values()) == {"totalseg", "chest"}
+    assert (shown["rule"], shown["scores_file"]) == ("weighted", "scores0.bin")
+
+
+def test_two_results_of_one_scan_have_reasons_and_flags_of_their_own(case_folder, tmp_path):
+    for name, pack in (("results", "one"), ("later", "other")):
+        folder, labels = case_folder / name, made_labels()
+        write_labels(folder / "case_a.nii.gz", labels)
+        packs = LabelMap((labels.voxels > 0).astype(np.uint8), labels.grid, {1: pack})
+        write_labels(folder / "packs" / "case_a.nii.gz", packs)
+        islands = [{"organ": "liver", "ml": 500.0, "pieces": 2}] if name == "later" else []
+        write_json(folder / "manifest" / "case_a.json", {"input": {}, "removed_islands": islands})
+    paths = [case_folder / "scans" / "case_a.nii.gz", case_folder / "results", case_folder / "later"]
+    (case,) = find_cases(paths)
+    maps = prepare_view(case, tmp_path / "view").data["maps"]
+    assert [shown["packs"] for shown in maps] == [{1: "one"}, {1: "other"}]
+    flags = [[flag["name"] for row in shown["organs"].values() for flag in row["flags"]] for shown in maps]
+    assert flags == [[], ["islands"]]
+
+
+def test_volumes_are_flagged_by_what_the_packs_of_the_model_saw(case_folder, tmp_path):
+    (case,) = find_cases([case_folder / "scans" / "case_a.nii.gz", case_folder / "truth"])
+    whole = prepare_view(case, tmp_path / "view").data["maps"][0]["organs"]
+    (liver, spleen) = (find_organ(name).id for name in ("liver", "spleen"))
+    seen = {
+        liver: OrganPieces(3, (3,), (1.0, 5.0), (1.0, 1.0), 0.0),
+        spleen: OrganPieces(3, (3,), (100.0, 200.0), (1.0, 1.0), 0.0),
+    }
+    shown = prepare_view(case, tmp_path / "again", trained=seen).data
+    flags = {
+        organ["name"]: [flag["name"] for flag in shown["maps"][0]["organs"][organ["number"]]["flags"]]
+        for organ in shown["organs"]
+    }
+    assert flags == {"liver": ["large"], "spleen": ["small"]}
+    assert not any(row["flags"] for row in whole.values())
+    assert {"large", "small"} < shown["flags"].keys()
 
 
 def test_the_inputs_stay_as_they_are(case_folder, contents, tmp_path):

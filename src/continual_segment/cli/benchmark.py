@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from continual_segment.cli.options import (
     add_device,
+    add_engine,
     add_old_spelling,
     add_preset,
     add_quiet,
     add_stages,
     check_device,
+    engine_config,
     show,
 )
 from continual_segment.lab.methods import METHODS
@@ -41,8 +43,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "benchmark",
         help="learn datasets one after the other by several methods, and compare",
-        description="Learn datasets in one or more orders by each method, segment held-out scans of all "
-        "datasets learned so far after every step, and write the tables of the paper. The first step is "
+        description="Learn datasets in one or more orders by each method, segment held-out scans of all\n"
+        "datasets learned so far after every step, and write the tables of the paper. The first step is\n"
         "trained once. Run the command again to resume; orders and methods can be added later.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -88,6 +90,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add_stages(parser)
     add_device(parser, default="the preset's")
     add_quiet(parser)
+    add_engine(parser, "task", None)
     parser.set_defaults(run=run)
 
 
@@ -97,24 +100,30 @@ def run(args: argparse.Namespace) -> int:
     from continual_segment.lab.benchmark import Plan, make_orders, run_benchmark
     from continual_segment.lab.benchmark.plan import check_methods
     from continual_segment.lab.benchmark.sources import phantom_datasets, raw_datasets
-    from continual_segment.training.distributed import on_main
+    from continual_segment.training.distributed import launched, on_main
 
+    engine = engine_config(args)
+    if engine and launched():
+        raise ConfigError("--engine and torchrun exclude each other. Start the command without torchrun.")
     if args.anomalies and not args.datasets:
         raise ConfigError("--anomaly goes with --datasets; the phantoms' diseases are known. Leave it out.")
     check_methods(args.methods)  # before phantoms are written, which takes minutes
     config = chosen(args, load_preset(args.preset).with_stages(args.stages))
     for device in {config.first.device, config.later.device, config.segment.device}:
-        check_device(device)
+        if engine is None:  # its workers have devices of their own
+            check_device(device)
+    out = args.out.resolve() if engine else args.out
     if args.datasets:
-        datasets = raw_datasets(args.datasets, kinds_by_name(args.anomalies))
+        raw = [path.resolve() if engine else path for path in args.datasets]
+        datasets = raw_datasets(raw, kinds_by_name(args.anomalies))
     else:
         few = args.preset in ("tiny", "demo")
-        datasets = on_main(lambda: phantom_datasets(args.out / "raw", args.cases, config, few))
+        datasets = on_main(lambda: phantom_datasets(out / "raw", args.cases, config, few))
     plan = Plan(
         config, datasets, make_orders(list(datasets), args.orders), tuple(args.methods), args.held_out,
         args.budgets,
     )  # fmt: skip
-    results = run_benchmark(args.out, plan)
+    results = run_benchmark(out, plan, engine)
     show(args, f"Tables and figures: {results}")
     return 0
 

@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from continual_segment.cli.options import add_device, add_quiet, check_device, show
+from continual_segment.cli.options import add_device, add_quiet, check_device, model_argument, show
 
 if TYPE_CHECKING:
     from continual_segment.body_parts import Regions
@@ -33,7 +33,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "-m",
         "--model",
-        type=Path,
+        type=model_argument,
         required=True,
         metavar="MODEL_OR_FILE",
         help="a model folder with body_parts.safetensors in it, or such a file",
@@ -90,7 +90,9 @@ def run_learn(args: argparse.Namespace) -> int:
     from continual_segment.body_parts.regressor import FILE
     from continual_segment.data.prepared import PreparedDataset
     from continual_segment.errors import ConfigError, ModelError
+    from continual_segment.model.starter import refuse_starter
 
+    refuse_starter(args.model)
     target = args.model / FILE if args.model.is_dir() else args.model
     if target.exists():
         raise ModelError(f"{target} exists already. Choose another name, or delete it.")

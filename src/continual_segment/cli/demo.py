@@ -14,26 +14,40 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         help="learn four phantom datasets and write a report, in minutes",
         description="Make four phantom CT datasets, learn a pack from each, segment held-out scans with the "
         "packs of every step, and write OUT/report.html with pictures, scores, forgetting and the commands "
-        "behind them. The scores are printed too. Run the command again to resume.",
+        "behind them. The scores are printed too. With --starter, add one pack to a copy of the model in the "
+        "package and prove that its packs are unchanged. Run the command again to resume.",
     )
     parser.add_argument(
-        "-o", "--out", type=Path, default=Path("demo"), metavar="OUT", help="folder (default: demo)"
+        "--starter", action="store_true", help="add a pack to the model in the package, instead"
     )
     parser.add_argument(
-        "--cases", type=int, default=24, metavar="N", help="patients per dataset (default: 24)"
+        "-o", "--out", type=Path, metavar="OUT", help="folder (default: demo, or demo_starter)"
+    )
+    parser.add_argument(
+        "--cases", type=int, metavar="N", help="patients per dataset (default: 24; with --starter: 16)"
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="S", help="another seed, other patients (default: 0)"
     )
+    parser.add_argument("--view", action="store_true", help="open the scans in the viewer at the end")
     add_preset(parser, default="demo")
     add_quiet(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
+    from continual_segment.evaluation.report import EXAMPLES
     from continual_segment.lab.demo import demo, view_command
+    from continual_segment.lab.demo_starter import demo_starter
 
-    report = demo(args.out, args.preset, args.cases, seed=args.seed)
+    run_demo, name, cases = (demo_starter, "demo_starter", 16) if args.starter else (demo, "demo", 24)
+    out = args.out or Path(name)
+    report = run_demo(out, args.preset, cases if args.cases is None else args.cases, seed=args.seed)
     show(args, f"Open {report} in a browser.")
-    show(args, f"To look at the scans: {view_command(args.out)}")
+    if args.view:
+        from continual_segment.viewer.view import view
+
+        view([out / EXAMPLES], out / "model")
+    else:
+        show(args, f"To look at the scans: {view_command(out)}")
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from continual_segment.cli.options import add_quiet, show
+from continual_segment.cli.options import add_quiet, model_argument, show
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -13,11 +13,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "import",
         help="make a model of a trained nnU-Net v2: its encoder and a first pack",
         description="Make a model of a trained stock nnU-Net v2. Its encoder becomes the frozen one, its "
-        "organs the first pack; weights keep every bit, and scans are prepared as nnU-Net does. Read are "
-        "plans.json, dataset.json and one checkpoint, without running any code in them. Refused, with the "
-        "reason: 2D and cascaded configurations, several input channels, networks other than "
-        "PlainConvUNet and ResidualEncoderUNet, preprocessing other than nnU-Net's own. Of several folds one "
-        "is imported; nnU-Net's average over folds is left out.",
+        "organs the first pack; weights keep every bit, and scans are prepared as nnU-Net does. The command "
+        "reads plans.json, dataset.json and one checkpoint, without running any code in them. It refuses, "
+        "with the reason, 2D and cascaded configurations, several input channels, networks other than "
+        "PlainConvUNet and ResidualEncoderUNet, and preprocessing other than nnU-Net's own. Of several folds "
+        "one is imported; nnU-Net's average over folds is not available.",
         epilog="Example: conseg import nnUNet_results/Dataset291_Organs -m mymodel --name organs. Then: "
         "conseg segment SCAN -m mymodel -o OUT; to add an organ: conseg prepare RAW --model mymodel -o "
         "PREPARED; conseg learn PREPARED -m mymodel",
@@ -28,7 +28,12 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "nnUNetv2_export_model_to_zip",
     )  # fmt: skip
     parser.add_argument(
-        "-m", "--model", type=Path, required=True, metavar="FOLDER", help="the model to make; must not exist"
+        "-m",
+        "--model",
+        type=model_argument,
+        required=True,
+        metavar="MODEL",
+        help="the folder to make; must not exist",
     )
     parser.add_argument(
         "--configuration", metavar="NAME", help="such as 3d_fullres; needed where there are several"
@@ -41,6 +46,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         help="the network was trained on files in RAS orientation: turn every scan to it. Needed for "
         "TotalSegmentator, MOOSE and CADS unless their plans name a reader ...WithReorient",
     )
+    parser.add_argument(
+        "--orientation", metavar="CODES",
+        help="the network was trained on files in this orientation, such as LPS: turn every scan to it "
+        "(default: each scan as it is stored, as stock nnU-Net does)",
+    )  # fmt: skip
     add_quiet(parser)
     parser.set_defaults(run=run)
 
@@ -48,8 +58,10 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> int:
     from continual_segment.model.nnunet import import_nnunet
 
-    model, report = import_nnunet(args.source, args.model, args.configuration, args.fold, args.name, args.ras)
-    (name,) = model.pack_names
+    imported, report = import_nnunet(
+        args.source, args.model, args.configuration, args.fold, args.name, args.ras, args.orientation
+    )
+    (name,) = imported.pack_names
     show(args, "\n".join(report.lines()))
     show(
         args,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from continual_segment.cli.options import (
     add_budget,
+    add_budget_packs,
     add_device,
     add_minimise,
     add_model,
@@ -54,7 +55,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--licence", default="", metavar="TEXT", help="licence to write into the pack")
     parser.add_argument(
         "--anomaly", action="append", default=[], metavar="KIND", dest="anomalies",
-        help="a disease the training scans hold, such as 'esophageal tumour'; may be repeated",
+        help="a disease that the training scans show, such as 'esophageal tumour'; may be repeated",
     )  # fmt: skip
     parser.add_argument(
         "--anomaly-head", action="store_true",
@@ -63,16 +64,20 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     )  # fmt: skip
     add_small_decoder(parser)
     add_device(parser, default="the preset's")
-    parser.add_argument("--precision", choices=("float32", "bfloat16", "float16"), help="of the forward pass")
+    parser.add_argument(
+        "--precision", choices=("float32", "bfloat16", "float16"), help="precision of the forward pass"
+    )
     parser.add_argument(
         "--compile", action="store_true", default=None, help="run networks through torch.compile"
     )
     parser.add_argument(
         "--workers", type=int, metavar="N", help="processes that cut patches (default: the preset's)"
     )
-    parser.add_argument("--iterations", type=int, metavar="N", help="updates (default: the preset's)")
     parser.add_argument(
-        "--seed", type=int, metavar="S", help="of weights and patches (default: the preset's)"
+        "--iterations", type=int, metavar="N", help="number of updates (default: the preset's)"
+    )
+    parser.add_argument(
+        "--seed", type=int, metavar="S", help="seed of weights and patches (default: the preset's)"
     )
     add_quiet(parser)
     parser.set_defaults(run=run)
@@ -86,9 +91,10 @@ def add_small_decoder(parser: argparse.ArgumentParser) -> None:
     add_old_spelling(group, "--select", "--minimise", dest="select_by", choices=("params", "cost", "time"))
     add_tau(group)
     add_budget(group)
+    add_budget_packs(group)
     group.add_argument(
         "--prune", choices=("enumerate", "greedy"), dest="method",
-        help="judge every combination of pruned blocks, or go block by block, deepest first",
+        help="evaluate every combination of pruned blocks, or decide block by block, deepest first",
     )  # fmt: skip
 
 
@@ -102,7 +108,11 @@ def run(args: argparse.Namespace) -> int:
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     pruning = {name: getattr(args, name) for name in ("select_by", "tau", "method")}
     pruning = {name: value for name, value in pruning.items() if value is not None}
-    config = load_preset(args.preset).on(**given).with_stages(args.stages, args.budget, **pruning)
+    if args.budget_packs is not None and not args.budget:
+        raise ConfigError("--budget-packs divides a budget. Give --budget, too.")
+    packs = 1 if args.budget_packs is None else args.budget_packs
+    budget = (*args.budget, packs) if args.budget else None
+    config = load_preset(args.preset).on(**given).with_stages(args.stages, budget, **pruning)
     check_device(config.first.device)
     check_device(config.later.device)
     dataset = PreparedDataset.open(args.dataset)

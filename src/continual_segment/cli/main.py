@@ -22,6 +22,7 @@ from continual_segment.cli import (
     prepare,
     quantise,
     segment,
+    starter,
     torchrun,
     verify,
     view,
@@ -33,6 +34,7 @@ from continual_segment.streams import lasting_streams
 
 COMMANDS = (
     demo,
+    starter,
     phantom,
     import_nnunet,
     prepare,
@@ -88,7 +90,7 @@ def set_up_logging(debug: bool, quiet: bool) -> None:
     level = logging.DEBUG if debug else logging.WARNING if quiet else logging.INFO
     logging.basicConfig(level=level, format="%(message)s")
     logging.getLogger("continual_segment.progress").setLevel(logging.WARNING if quiet else logging.INFO)
-    for noisy in ("matplotlib", "PIL", "nibabel", "filelock", "numexpr", "blosc2"):
+    for noisy in ("matplotlib", "PIL", "nibabel", "filelock", "numexpr", "blosc2", "distributed"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 

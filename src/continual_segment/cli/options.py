@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from continual_segment.engine import EngineConfig
 
 
 @cache
@@ -23,7 +26,23 @@ def preset_summaries() -> str:
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-m", "--model", type=Path, required=True, metavar="FOLDER", help="the model folder")
+    parser.add_argument(
+        "-m", "--model", type=model_argument, required=True, metavar="MODEL",
+        help="the model folder; `starter` is the model in the package, which is read-only",
+    )  # fmt: skip
+
+
+def model_argument(text: str) -> Path:
+    """The folder that an argument means; the type of every argument that names a model."""
+    if text != "starter":
+        return Path(text)  # without waiting for torch
+    from continual_segment.errors import ModelError
+    from continual_segment.model.starter import model_folder
+
+    try:
+        return model_folder(text)
+    except ModelError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def add_preset(parser: argparse.ArgumentParser, default: str | None = None) -> None:
@@ -46,8 +65,8 @@ def add_stages(parser: argparse._ActionsContainer) -> None:
 def add_minimise(parser: argparse._ActionsContainer, choices: Sequence[str]) -> None:
     parser.add_argument(
         "--minimise", choices=choices, dest="select_by",
-        help="what a small decoder has least of: parameters (the paper's rule), multiply-adds, or, when "
-        "pruning, time on this device",
+        help="quantity to minimise in a small decoder: parameters (the paper's rule), multiply-adds or, "
+        "when pruning, time on this device",
     )  # fmt: skip
 
 
@@ -62,8 +81,16 @@ def add_budget(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--budget", type=shares, metavar="SHARE[,SHARE]",
         help="when shrinking: all packs of the model together have at most so many times the parameters and "
-        "multiply-adds of one nnU-Net decoder, such as 0.97 or 0.97,0.75; the best decoder that what is left "
-        "allows is taken, whatever it loses",
+        "multiply-adds of one nnU-Net decoder, such as 0.97 or 0.97,0.75; the best decoder within the "
+        "remaining budget is used, whatever it loses",
+    )  # fmt: skip
+
+
+def add_budget_packs(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--budget-packs", type=int, metavar="N",
+        help="the model will have so many packs: what is left of --budget is divided among those to come "
+        "(default: this one takes all)",
     )  # fmt: skip
 
 
@@ -83,9 +110,7 @@ def add_device(parser: argparse._ActionsContainer, default: str) -> None:
 
 
 def add_quiet(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument(
-        "-q", "--quiet", action="store_true", help="no progress and no messages but warnings and errors"
-    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
 
 
 def show(args: argparse.Namespace, text: str) -> None:
@@ -113,6 +138,41 @@ def check_device(name: str) -> None:
         raise ConfigError(
             f"'{name}' cannot be computed on here ({reason}). --device cpu always works."
         ) from error
+
+
+def add_engine(parser: argparse._ActionsContainer, what: str, seconds: float | None) -> None:
+    """Where tasks are computed; `what` a task is, and how long it may take unless the option is given."""
+    group = parser.add_argument_group("on a cluster")
+    group.add_argument(
+        "--engine", metavar="ADDRESS",
+        help=f"compute each {what} on a worker of this scheduler of Dask, an extra to install: "
+        "dask://HOST:PORT, dask+tls://HOST:PORT or dask:///PATH/scheduler.json (default: on this machine)",
+    )  # fmt: skip
+    group.add_argument(
+        "--attempts", type=int, metavar="N",
+        help=f"with --engine: how often a {what} is tried in all where workers die, hang or fail "
+        "(default: 3)",
+    )  # fmt: skip
+    limit = "none" if seconds is None else f"{seconds:g}"
+    group.add_argument(
+        "--time-limit", type=float, metavar="SECONDS",
+        help=f"with --engine: a {what} that takes longer is stopped and tried elsewhere (default: {limit})",
+    )  # fmt: skip
+    parser.set_defaults(engine_seconds=seconds)
+
+
+def engine_config(args: argparse.Namespace) -> EngineConfig | None:
+    """The engine of the command line; None where none is named."""
+    from continual_segment.engine import EngineConfig
+    from continual_segment.errors import ConfigError
+
+    if args.engine is None:
+        for option, value in (("--attempts", args.attempts), ("--time-limit", args.time_limit)):
+            if value is not None:
+                raise ConfigError(f"{option} is for --engine, which is not given. Leave it out.")
+        return None
+    seconds = args.engine_seconds if args.time_limit is None else args.time_limit
+    return EngineConfig(args.engine, 3 if args.attempts is None else args.attempts, seconds)
 
 
 def add_workers(parser: argparse.ArgumentParser) -> None:

@@ -16,6 +16,7 @@ from continual_segment.cli.options import (
     add_tau,
     check_device,
     describe_small,
+    model_argument,
     show,
 )
 
@@ -28,7 +29,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "pack",
         help="list, add, remove, export or show organ packs",
         description="A pack is one file with all that one learning step added. It fits every model with the "
-        "same encoder, in any order, and can be taken away without a trace.",
+        "same encoder, in any order, and can be removed without a trace.",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
@@ -42,12 +43,12 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     added.add_argument("--name", metavar="NAME", help="install it under another name")
     added.set_defaults(run=run_add)
 
-    removed = actions.add_parser("remove", help="take a pack away; the earlier model is restored to the byte")
+    removed = actions.add_parser("remove", help="remove a pack; the earlier model is restored to the byte")
     removed.add_argument("name", metavar="NAME")
     add_model(removed)
     removed.set_defaults(run=run_remove)
 
-    exported = actions.add_parser("export", help="copy a pack out, to share it")
+    exported = actions.add_parser("export", help="write a pack to a file, to share it")
     exported.add_argument("name", metavar="NAME")
     add_model(exported)
     exported.add_argument(
@@ -57,18 +58,22 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
 
     shrunk = actions.add_parser(
         "shrink",
-        help="make a smaller pack of one of the model's, with the dataset that it was learned from",
+        help="make packs of a model smaller, with the datasets that they were learned from",
         description="Fit smaller blocks to a pack's decoder, choose a plan and train it with the decoder as "
-        "its teacher. The model does not change: remove the pack and add the small one to replace it.",
+        "its teacher. The model does not change: remove the pack and add the small one to replace it. "
+        "Several packs share a --budget so that together they are expected to lose least.",
+        epilog="Examples: conseg pack shrink larynx PREPARED -m MODEL -o small.pack; conseg pack shrink "
+        "larynx=PREPARED1 kidneys=PREPARED2 -m MODEL -o FOLDER --budget 0.97,0.75",
     )
-    shrunk.add_argument("name", metavar="NAME")
     shrunk.add_argument(
-        "dataset", type=Path, metavar="PREPARED", help="the dataset that the pack was learned from"
-    )
+        "packs", nargs="+", metavar="NAME=PREPARED",
+        help="a pack and the dataset that it was learned from; a single pack also as NAME PREPARED",
+    )  # fmt: skip
     add_model(shrunk)
     shrunk.add_argument(
-        "-o", "--out", type=Path, required=True, metavar="FILE", help="the .pack file to write"
-    )
+        "-o", "--out", type=Path, required=True, metavar="FILE_OR_FOLDER",
+        help="the .pack file to write; of several packs, the folder for NAME.pack of each",
+    )  # fmt: skip
     add_preset(shrunk, default="laptop")
     add_tau(shrunk)
     add_minimise(shrunk, choices=("params", "cost"))
@@ -77,21 +82,23 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add_quiet(shrunk)
     shrunk.set_defaults(run=run_shrink)
 
-    info = actions.add_parser("info", help="what a pack holds and how it was trained, as JSON")
+    info = actions.add_parser("info", help="print the content of a pack and how it was trained, as JSON")
     info.add_argument(
         "pack", metavar="NAME_OR_FILE", help="a pack of the model given with -m, or a .pack file"
     )
-    info.add_argument("-m", "--model", type=Path, metavar="FOLDER", help="the model folder")
+    info.add_argument(
+        "-m", "--model", type=model_argument, metavar="MODEL", help="the model folder, or `starter`"
+    )
     info.set_defaults(run=run_info)
 
 
 def run_list(args: argparse.Namespace) -> int:
     from continual_segment.model import Model
 
-    model = Model.open(args.model)
-    for name in model.pack_names:
-        pack = model.pack(name)
-        size = model.pack_path(name).stat().st_size / 1e6
+    opened = Model.open(args.model)
+    for name in opened.pack_names:
+        pack = opened.pack(name)
+        size = opened.pack_path(name).stat().st_size / 1e6
         print(f"{name}  {len(pack.organs)} organs, {size:.2f} MB, {pack.fingerprint[:12]}")
         print(f"    {', '.join(organ.name for organ in pack.organs)}")
         print(f"    {parts_of(pack)}")
@@ -139,21 +146,43 @@ def run_export(args: argparse.Namespace) -> int:
 def run_shrink(args: argparse.Namespace) -> int:
     from continual_segment.config import load_preset
     from continual_segment.data.prepared import PreparedDataset
-    from continual_segment.learning import shrink_pack
+    from continual_segment.learning import shrink_packs
 
     given = {"device": args.device} if args.device else {}
     small = {name: getattr(args, name) for name in ("tau", "select_by") if getattr(args, name) is not None}
     config = load_preset(args.preset).on(**given).with_stages(("train", "shrink"), args.budget, **small)
     check_device(config.later.device)
-    pack = shrink_pack(args.name, PreparedDataset.open(args.dataset), args.model, config)
-    pack.write(args.out)
-    show(
-        args,
-        f"Wrote {args.out}. {describe_small(pack.card)}"
-        f"To use it: conseg pack remove {args.name} -m {args.model}; "
-        f"conseg pack add {args.out} -m {args.model}",
-    )
+    folders = packs_to_shrink(args.packs)
+    datasets = {name: PreparedDataset.open(folder) for name, folder in folders.items()}
+    for pack in shrink_packs(datasets, args.model, config):
+        path = args.out if len(datasets) == 1 else args.out / f"{pack.name}.pack"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pack.write(path)
+        show(
+            args,
+            f"Wrote {path}. {describe_small(pack.card)}"
+            f"To use it: conseg pack remove {pack.name} -m {args.model}; "
+            f"conseg pack add {path} -m {args.model}",
+        )
     return 0
+
+
+def packs_to_shrink(words: list[str]) -> dict[str, Path]:
+    """Names of packs, each with the folder of its dataset."""
+    from continual_segment.errors import ConfigError
+
+    if len(words) == 2 and "=" not in words[0]:
+        return {words[0]: Path(words[1])}
+    pairs = [word.partition("=") for word in words]
+    if not all(name and folder for name, _, folder in pairs):
+        raise ConfigError(
+            f"'{' '.join(words)}': expected a pack and its dataset, as NAME PREPARED, or several, each as "
+            "NAME=PREPARED."
+        )
+    folders = {name: Path(folder) for name, _, folder in pairs}
+    if len(folders) < len(pairs):
+        raise ConfigError(f"'{' '.join(words)}' names a pack twice. Give each pack with one dataset.")
+    return folders
 
 
 def run_info(args: argparse.Namespace) -> int:

@@ -36,9 +36,10 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add_preset(parser, default="laptop")
     parser.add_argument(
         "--organs",
-        choices=("all", "demo"),
+        metavar="A,B",
         default="all",
-        help="all: the dataset's whole list (default); demo: a few large ones, quick to learn",
+        help="all: the dataset's whole list (default); demo: a few large ones, quick to learn; or names out "
+        "of the list, with commas",
     )
     add_workers(parser)
     add_quiet(parser)
@@ -50,8 +51,9 @@ def run(args: argparse.Namespace) -> int:
     from continual_segment.lab.phantom import write_phantom
 
     spacing_mm = tuple(args.spacing or load_preset(args.preset).prepare.spacing_mm)
+    organs = args.organs if args.organs in ("all", "demo") else args.organs.split(",")
     folder = write_phantom(
-        args.out, args.dataset, args.cases, args.seed, spacing_mm, args.workers, organs=args.organs
+        args.out, args.dataset, args.cases, args.seed, spacing_mm, args.workers, organs=organs
     )
     show(args, f"{args.cases} cases in {folder}. Next: conseg prepare {folder} --preset {args.preset}")
     return 0

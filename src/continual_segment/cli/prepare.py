@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from continual_segment.cli.options import add_quiet, show
+from continual_segment.cli.options import add_quiet, model_argument, show
 
 if TYPE_CHECKING:
     from continual_segment.data.prepare import PrepareConfig, PreparedDataset
@@ -28,7 +28,8 @@ RAW is a folder in one of three layouts; the layout is detected automatically:
   Decathlon         dataset.json that lists its files, imagesTr/<case>.nii.gz, labelsTr/<case>.nii.gz
 
 The raw dataset is only read. 20 % of the cases are kept for testing and a fifth of the others for validation;
-a case's name decides, so it stays where it is when cases are added."""
+a case's name decides, so it stays where it is when cases are added. Cases that the column split of a
+TotalSegmentator meta.csv lists keep that split."""
 
 EPILOG = """\
 examples:
@@ -66,7 +67,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     source.add_argument(
         "-m",
         "--model",
-        type=Path,
+        type=model_argument,
         metavar="MODEL",
         help="take them from the model that will learn this dataset",
     )
@@ -106,6 +107,7 @@ def _next_step(args: argparse.Namespace, dataset: PreparedDataset) -> str:
     """The command that learns the dataset, or why it cannot be learned yet."""
     from continual_segment.errors import DatasetError
     from continual_segment.learning.step import check_splits
+    from continual_segment.model.starter import is_starter
 
     try:
         check_splits(dataset)
@@ -113,23 +115,31 @@ def _next_step(args: argparse.Namespace, dataset: PreparedDataset) -> str:
         return f"Note: {error}"
     learn = ["conseg", "learn", str(dataset.folder), "-m"]
     learn += _for_model(args.model, dataset.name) if args.model else _for_new_model(args.preset, dataset.name)
-    return f"Next: {shlex.join(learn)}"
+    copied = args.model and is_starter(args.model)
+    copy = f"{shlex.join(['conseg', 'starter', '-o', _new_model()])}; " if copied else ""
+    return f"Next: {copy}{shlex.join(learn)}"
 
 
 def _for_model(folder: Path, dataset: str) -> list[str]:
     """The model, the preset it was made with, and a name that is free in it."""
     from continual_segment.config import preset_of
     from continual_segment.model import Model
+    from continual_segment.model.starter import is_starter
 
     model = Model.open(folder)
     preset = preset_of(model.network) or DEFAULT_PRESET
-    return [str(folder), *_preset(preset), *_name(dataset, model.pack_names)]
+    target = _new_model() if is_starter(folder) else str(folder)
+    return [target, *_preset(preset), *_name(dataset, model.pack_names)]
 
 
 def _for_new_model(preset: str, dataset: str) -> list[str]:
+    return [_new_model(), *_preset(preset), *_name(dataset, ())]
+
+
+def _new_model() -> str:
+    """A folder that is free."""
     folders = (f"mymodel{ending}" for ending in _endings())
-    folder = next(folder for folder in folders if not Path(folder).exists())
-    return [folder, *_preset(preset), *_name(dataset, ())]
+    return next(folder for folder in folders if not Path(folder).exists())
 
 
 def _preset(name: str) -> list[str]:

@@ -27,9 +27,14 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         metavar="SCAN",
         help="a few scans like those to be segmented, from every body part that the packs cover",
     )
-    parser.add_argument("--windows", type=int, metavar="N", help="to calibrate on, in all (default: 40)")
     parser.add_argument(
-        "--overwrite", action="store_true", default=None, help="also networks that are quantised already"
+        "--windows", type=int, metavar="N", help="number of windows to calibrate on (default: 40)"
+    )
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        default=None,
+        help="also quantise networks that are quantised already",
     )
     add_quiet(parser)
     parser.set_defaults(run=run)

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 
 from continual_segment.cli.options import (
     add_device,
+    add_engine,
     add_old_spelling,
     add_quiet,
     check_device,
+    engine_config,
+    model_argument,
     show,
 )
 
@@ -22,38 +25,42 @@ if TYPE_CHECKING:
     from continual_segment.segmentation import SegmentConfig
 
 FAST_OVERLAP = 0.25
+SECONDS_PER_SCAN = 7200.0
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser(
         "segment",
         help="segment a scan or a folder of scans",
-        description="Segment scans: one label map each on the scan's own grid, organ names in its header; or "
-        "as -ot sets. The organs that were found are listed with their volumes. In a batch a scan that fails "
-        "is reported at the end and the others are segmented all the same (exit code 1). Run the command "
-        "again to resume.",
+        description="Segment scans into one label map each, on the scan's own grid and with organ names in "
+        "its header, or into the formats of -ot. The organs found are printed with their volumes. In a "
+        "batch, a scan that fails does not stop the others; failures are listed at the end (exit code 1). "
+        "Run the command again to resume.",
         epilog="Examples: conseg segment ct_folder -m mymodel -o results -ot dicom_seg,rtstruct --statistics "
         "--preview; conseg segment scans/ -m mymodel -o results/ --organs liver,kidney_left",
     )
     parser.add_argument(
         "source",
-        type=Path,
+        type=scan_or_archive,
         nargs="?",
         metavar="SCAN_OR_FOLDER",
         help="a NIfTI, NRRD or MetaImage file, a DICOM series as folder, zip or DICOMDIR, a folder of these, "
-        "a dataset in the layout of TotalSegmentator (CASE/ct.nii.gz) or BIDS, or a .txt file with one path "
-        "a line",
+        "a dataset in the layout of TotalSegmentator (CASE/ct.nii.gz) or BIDS, a .txt file with one path "
+        "a line, or the CT series of a DICOMweb archive: dicomweb://HOST/ROOT/studies/UID/series/UID, "
+        "dicomweb://HOST/ROOT?PatientID=ID",
     )
-    parser.add_argument("-i", "--input", type=Path, metavar="SCAN_OR_FOLDER", help="the same, as an option")
+    parser.add_argument(
+        "-i", "--input", type=scan_or_archive, metavar="SCAN_OR_FOLDER", help="the same, as an option"
+    )
     parser.add_argument(
         "-m",
         "--model",
-        type=Path,
+        type=model_argument,
         nargs="+",
         required=True,
-        metavar="FOLDER",
-        help="the model folder; of several, such as the networks of TotalSegmentator's `total`, labels are "
-        "merged with the same rules",
+        metavar="MODEL",
+        help="the model folder, or `starter` for the model in the package; of several, such as the networks "
+        "of TotalSegmentator's `total`, labels are merged with the same rules",
     )
     parser.add_argument(
         "-o",
@@ -88,12 +95,14 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add_merging(parser)
     add_speed(parser)
     add_input(parser)
+    add_engine(parser, "scan", SECONDS_PER_SCAN)
+    add_archive(parser)
     parser.set_defaults(run=run)
 
 
 def add_extras(parser: argparse.ArgumentParser) -> None:
     """What is written beside the label maps."""
-    group = parser.add_argument_group("what else is written")
+    group = parser.add_argument_group("additional outputs")
     group.add_argument(
         "-ml", "--ml", action="store_true", help="one label map for all organs, which is the default here"
     )
@@ -109,6 +118,7 @@ def add_extras(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also draw patient and organs from the front and the left, to preview/",
     )
+    group.add_argument("--view", action="store_true", help="open the results in the viewer at the end")
     group.add_argument(
         "--scores",
         action="store_true",
@@ -124,12 +134,12 @@ def add_extras(parser: argparse.ArgumentParser) -> None:
 
 def add_merging(parser: argparse.ArgumentParser) -> None:
     """Where several packs know a voxel."""
-    group = parser.add_argument_group("where packs meet")
+    group = parser.add_argument_group("merging")
     group.add_argument(
         "--merge",
         metavar="RULE",
-        help="who wins a voxel that several packs claim: probability, ensemble, literal, restated, monotone, "
-        "threshold, background-aware or consensus (default: consensus)",
+        help="which organ gets a voxel that several packs claim: probability, ensemble, literal, restated, "
+        "monotone, threshold, background-aware, consensus or weighted (default: weighted)",
     )
     group.add_argument(
         "--nested",
@@ -162,16 +172,16 @@ def add_merging(parser: argparse.ArgumentParser) -> None:
 
 def add_speed(parser: argparse.ArgumentParser) -> None:
     """What trades time for Dice."""
-    group = parser.add_argument_group("how it is computed")
+    group = parser.add_argument_group("computation")
     group.add_argument(
         "-f",
         "--fast",
         action="store_true",
-        help=f"windows overlap by {FAST_OVERLAP}, unless --overlap is given: fewer windows; "
-        "docs/performance.md shows what that costs in Dice",
+        help=f"windows overlap by {FAST_OVERLAP}, unless --overlap is given: fewer windows, at "
+        "some cost in Dice",
     )
     group.add_argument(
-        "--overlap", type=float, metavar="SHARE", help="of neighbouring windows (default: 0.5)"
+        "--overlap", type=float, metavar="SHARE", help="overlap of neighbouring windows (default: 0.5)"
     )
     group.add_argument(
         "--mirror",
@@ -192,7 +202,7 @@ def add_speed(parser: argparse.ArgumentParser) -> None:
 
 def add_input(parser: argparse.ArgumentParser) -> None:
     """Which scans, of what there is."""
-    group = parser.add_argument_group("which scans")
+    group = parser.add_argument_group("selection of scans")
     group.add_argument(
         "--series",
         metavar="NUMBER",
@@ -226,6 +236,31 @@ def add_input(parser: argparse.ArgumentParser) -> None:
     add_old_spelling(group, "--again", "--overwrite", action="store_true")
 
 
+def add_archive(parser: argparse.ArgumentParser) -> None:
+    """For dicomweb:// alone."""
+    group = parser.add_argument_group("DICOMweb archives")
+    group.add_argument(
+        "--stow",
+        nargs="?",
+        const="",
+        metavar="ADDRESS",
+        help="store DICOM results in this archive (--stow=dicomweb://HOST/ROOT), or, without an address, in "
+        "the one that the series come from",
+    )
+    group.add_argument(
+        "--credentials",
+        type=Path,
+        metavar="FILE",
+        help="a TOML file with credentials by host; or set CONSEG_DICOMWEB_TOKEN, or CONSEG_DICOMWEB_USER "
+        "and CONSEG_DICOMWEB_PASSWORD",
+    )
+
+
+def scan_or_archive(text: str) -> Path | str:
+    """A path, or the address of an archive, which a path would change."""
+    return text if text.lower().startswith(("dicomweb://", "dicomweb+http://")) else Path(text)
+
+
 def run(args: argparse.Namespace) -> int:
     from continual_segment.clinic.segment import segment
     from continual_segment.errors import ConfigError
@@ -234,9 +269,15 @@ def run(args: argparse.Namespace) -> int:
     if (args.source is None) == (args.input is None):
         raise ConfigError("Name one scan or folder, either as first argument or after -i.")
     config, outputs = segment_config(args), output_config(args)
-    check_device(config.device)
+    if outputs.engine is None:  # its workers have devices of their own
+        check_device(config.device)
     source = args.source or args.input
-    failures = segment(source, args.model, args.out, wanted(args), config, outputs, names_in(args.packs))
+    if isinstance(source, str):
+        failures = segment_from_archive(source, args, config, outputs)
+    elif args.stow is not None or args.credentials:
+        raise ConfigError("--stow and --credentials are for scans of an archive, dicomweb://...")
+    else:
+        failures = segment(source, args.model, args.out, wanted(args), config, outputs, names_in(args.packs))
     if failures:
         print(f"{len(failures)} failed:", file=sys.stderr)
         for scan, sentence in failures.items():
@@ -244,16 +285,42 @@ def run(args: argparse.Namespace) -> int:
         return 1
     if args.out.exists():  # not where a shard of a batch is empty
         show(args, f"Results are in {args.out}.")
-        if args.preview and (command := view_command(source, args.out, outputs)):
-            show(args, f"To look at them: {command}")
+        if isinstance(source, Path) and can_be_viewed(outputs):
+            offer_viewer(args, source)
+        elif args.view:
+            show(args, "The viewer reads NIfTI and seg.nrrd, of one series per scan; these are others.")
     return 0
 
 
-def view_command(source: Path, out: Path, outputs: OutputConfig) -> str | None:
-    """The command that shows these results; None where the viewer cannot read them or match the cases."""
-    if not {"nifti", "seg.nrrd"} & set(outputs.formats) or outputs.series or outputs.pick:
-        return None
-    return shlex.join(["conseg", "view", str(source), str(out)])
+def segment_from_archive(
+    source: str, args: argparse.Namespace, config: SegmentConfig, outputs: OutputConfig
+) -> dict[str, str]:
+    from continual_segment.model import Model
+    from continual_segment.node.dicomweb.open import open_pull
+    from continual_segment.node.dicomweb.pull import segment_archive
+    from continual_segment.segmentation import open_segmenter
+
+    pull = open_pull(source, args.stow, args.credentials)
+    models = [Model.open(folder) for folder in args.model]
+    segmenter = open_segmenter(models, wanted(args), names_in(args.packs), config)
+    return segment_archive(pull, segmenter, args.out, outputs)
+
+
+def can_be_viewed(outputs: OutputConfig) -> bool:
+    """Whether the viewer reads these formats and can match the results with their scans."""
+    return bool({"nifti", "seg.nrrd"} & set(outputs.formats)) and not (outputs.series or outputs.pick)
+
+
+def offer_viewer(args: argparse.Namespace, source: Path) -> None:
+    """Open the results with --view, or show the command that does."""
+    model = args.model[0] if len(args.model) == 1 else None
+    if args.view:
+        from continual_segment.viewer.view import view
+
+        view([source, args.out], model)
+    elif args.preview:
+        words = ["conseg", "view", source, args.out, *(["--model", model] if model else [])]
+        show(args, f"To look at them: {shlex.join(map(str, words))}")
 
 
 def take_scan_after_models(args: argparse.Namespace) -> None:
@@ -263,7 +330,8 @@ def take_scan_after_models(args: argparse.Namespace) -> None:
     if args.source is None and args.input is None and len(args.model) > 1:
         *models, last = args.model
         if not (last / DESCRIPTION).is_file():
-            args.model, args.source = models, last
+            text = re.sub(r"^(dicomweb(\+http)?):/(?=[^/])", r"\1://", str(last))  # a path has single slashes
+            args.model, args.source = models, scan_or_archive(text)
 
 
 def segment_config(args: argparse.Namespace) -> SegmentConfig:
@@ -308,6 +376,7 @@ def output_config(args: argparse.Namespace) -> OutputConfig:
         shard=(int(shard[1]), int(shard[2])),
         overwrite=args.overwrite,
         body_parts=args.body_parts,
+        engine=engine_config(args),
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+
+from continual_segment.cli.options import model_argument
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -14,7 +15,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "bytes, weights, and outputs on a made-up probe volume. Needs no scan. Exits 1 and names the part "
         "where anything differs.",
     )
-    parser.add_argument("model", type=Path, metavar="MODEL", help="the model folder")
+    parser.add_argument("model", type=model_argument, metavar="MODEL", help="the model folder, or `starter`")
     parser.set_defaults(run=run)
 
 

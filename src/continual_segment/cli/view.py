@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from continual_segment.cli.options import add_quiet
+from continual_segment.cli.options import add_quiet, model_argument
 
 DESCRIPTION = """\
 Show scans and label maps in a browser: three planes and a 3D view, organs with volumes and Hounsfield units,
@@ -36,10 +36,14 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("paths", type=Path, nargs="*", metavar="PATH", help="scans, then label maps")
     parser.add_argument(
-        "-m", "--model", type=Path, metavar="FOLDER", help="segment scans that have no label map; show packs"
+        "-m",
+        "--model",
+        type=model_argument,
+        metavar="MODEL",
+        help="segment scans that have no label map; show packs",
     )
     parser.add_argument(
-        "--port", type=int, default=0, metavar="N", help="of the address (default: any free one)"
+        "--port", type=int, default=0, metavar="N", help="port of the address (default: any free one)"
     )
     parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
     add_quiet(parser)

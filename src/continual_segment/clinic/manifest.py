@@ -27,6 +27,7 @@ from continual_segment.files.dicom.listing import for_manifest
 from continual_segment.model.fingerprint import fingerprint_data
 from continual_segment.model.pieces import OrganPieces
 from continual_segment.segmentation import MultiSegmenter, Segmenter
+from continual_segment.segmentation.merge import READ_FAMILIARITY
 
 FOLDER = "manifest"
 NOT_THE_RESULT = ("progress", "device", "backend")
@@ -57,6 +58,7 @@ def model_request(segmenter: Segmenter, regressor: BodyPartRegressor | None) -> 
         "anomaly_heads": {head.profile.name: head.profile.fingerprint for head in segmenter.heads},
         "body_parts": regressor.fingerprint if regressor else None,
         "pieces": fingerprint_of(segmenter.pieces_of_pack),
+        "assessments": fingerprint_of_assessments(segmenter),
         "organs": [organ.name for organ in segmenter.organs],
     }
     return found | ({"int8": segmenter.engine.quantised} if segmenter.engine.quantised else {})
@@ -70,6 +72,17 @@ def fingerprint_of(pieces: Mapping[str, Mapping[str, OrganPieces]]) -> str | Non
         if found
     }
     return fingerprint_data(known) if known else None
+
+
+def fingerprint_of_assessments(segmenter: Segmenter) -> str | None:
+    """Of what packs know of themselves, which is no part of a pack's fingerprint; None where no rule asks."""
+    profiles = [pack.profile for pack in segmenter.packs]
+    known = {
+        profile.name: [dict(profile.dice), dict(profile.temperature), asdict(profile.domain)]
+        for profile in profiles
+        if profile.domain
+    }
+    return fingerprint_data(known) if known and segmenter.rule in READ_FAMILIARITY else None
 
 
 def how_computed(segmenter: Segmenter | MultiSegmenter) -> dict[str, str]:
@@ -124,12 +137,16 @@ def input_files(path: Path) -> dict[str, int]:
 
 def is_done(job: Job, request: dict[str, Any]) -> bool:
     """Whether a case's results are there and would become the same again, but for rounding."""
+    made_of = up_to_date(job, request)
+    return made_of is not None and made_of == input_files(job.source)
+
+
+def up_to_date(job: Job, request: dict[str, Any]) -> dict[str, Any] | None:
+    """The input files that a case's results were made of; None where they are not all there or others were
+    requested."""
     try:
         manifest = json.loads(job.beside(job.folder, FOLDER, ".json").read_text(encoding="utf-8"))
-        return (
-            manifest["request"] == request
-            and manifest["input"]["files"] == input_files(job.source)
-            and all((job.folder / name).is_file() for name in manifest["files"])
-        )
+        there = all((job.folder / name).is_file() for name in manifest["files"])
+        return dict(manifest["input"]["files"]) if manifest["request"] == request and there else None
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return None

@@ -16,6 +16,7 @@ from continual_segment.clinic.preview import preview
 from continual_segment.clinic.read import Case
 from continual_segment.clinic.statistics import as_csv, organ_statistics
 from continual_segment.clinic.summary import Summary, summarise
+from continual_segment.engine import EngineConfig
 from continual_segment.errors import ConfigError
 from continual_segment.files import (
     Source,
@@ -60,6 +61,8 @@ class OutputConfig:
     """Also segment cases of a batch whose results are there and would become the same."""
     body_parts: Path | None = None
     """File with the regressor of body parts to use, in place of the model's own."""
+    engine: EngineConfig | None = None
+    """Cluster whose workers segment the scans; None: this machine."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "formats", tuple(map(canonical_format, self.formats)))
@@ -76,7 +79,8 @@ class OutputConfig:
 
     def for_manifest(self) -> dict[str, Any]:
         """What decides the files of a case."""
-        others = ("shard", "overwrite", "body_parts")  # the regressor counts by its fingerprint
+        # the regressor counts by its fingerprint
+        others = ("shard", "overwrite", "body_parts", "engine")
         values = {name: value for name, value in asdict(self).items() if name not in others}
         if self.series is not None and "." in self.series:  # a UID, which leads to the patient
             values["series"] = f"sha256:{hashlib.sha256(self.series.encode()).hexdigest()}"

@@ -10,7 +10,7 @@ import io
 
 import numpy as np
 
-from continual_segment.files.label_table import label_colour
+from continual_segment.files.organ_colours import label_colour
 from continual_segment.organs import find_organ
 from continual_segment.volume import LabelMap, Volume
 

@@ -7,9 +7,9 @@ that cannot be read, or a process that dies over it, costs that case alone; fail
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,22 +17,17 @@ from typing import Any, TypeVar
 from continual_segment.body_parts import BodyPartRegressor
 from continual_segment.clinic.formats import format_of_file
 from continual_segment.clinic.jobs import Job, list_jobs
-from continual_segment.clinic.manifest import how_computed, is_done, request_of
+from continual_segment.clinic.manifest import is_done, request_of
+from continual_segment.clinic.on_engine import Batch, segment_on_engine
 from continual_segment.clinic.outputs import OutputConfig, Result, write_result
 from continual_segment.clinic.read import Case, read_case
+from continual_segment.clinic.segment_case import announce, segment_case
 from continual_segment.clinic.summary import Summary
-from continual_segment.errors import ConfigError, ContinualSegmentError
+from continual_segment.errors import ConfigError, ContinualSegmentError, sentence_of
 from continual_segment.files import is_scan_file
-from continual_segment.files.dicom.listing import title as title_of
 from continual_segment.model import Model
 from continual_segment.processes import WorkerProcess
-from continual_segment.segmentation import (
-    MultiSegmenter,
-    ScanContext,
-    SegmentConfig,
-    Segmenter,
-    open_segmenter,
-)
+from continual_segment.segmentation import SegmentConfig, open_segmenter
 
 log = logging.getLogger(__name__)
 
@@ -54,16 +49,22 @@ def segment(
     A scan is a NIfTI, NRRD or MetaImage file, or a DICOM series as folder or zip. One scan becomes `output`
     itself where that names a file, else `output`/<case>.nii.gz. Of several models, labels are merged.
     `organs` and `packs` restrict what is segmented. What was found is logged, one scan as a table, a batch
-    with a line per case.
+    with a line per case. With `outputs.engine` the workers of a cluster segment them, with the same results.
     """
     source, output, outputs = Path(source), Path(output), outputs or OutputConfig()
     models = [model] if isinstance(model, (str, Path, Model)) else model
     opened = [each if isinstance(each, Model) else Model.open(each) for each in models]
     jobs = list_jobs(source, output, names_file(output, outputs), outputs.pick)
-    segmenter = open_segmenter(opened, organs, packs, config)
+    config = config or SegmentConfig()
+    # an engine's workers compute, and this machine may lack their device; it checks what was requested
+    here = replace(config, device="cpu") if outputs.engine else config
+    segmenter = open_segmenter(opened, organs, packs, here)
     regressor = BodyPartRegressor.read(outputs.body_parts) if outputs.body_parts else None
     request = request_of(segmenter, outputs.for_manifest(), regressor)
     jobs = still_to_do(jobs, request, outputs)
+    if outputs.engine:
+        batch = Batch.of([each.folder for each in opened], organs, packs, config, outputs, request)
+        return segment_on_engine(jobs, batch, outputs.engine) if jobs else {}
 
     def compute(case: Case) -> Result:
         announce(case)
@@ -159,50 +160,3 @@ def segment_batch(
 def _summarised(compute: Compute, case: Case) -> tuple[Result, Summary]:
     result = compute(case)
     return result, result.summary
-
-
-def sentence_of(error: Exception) -> str:
-    known = isinstance(error, (ContinualSegmentError, OSError, MemoryError))
-    text = str(error) or type(error).__name__
-    return text if known else f"an unexpected {type(error).__name__} ({text}), our mistake: please report it"
-
-
-def announce(case: Case) -> None:
-    """Log which series is segmented and what is odd about it."""
-    if case.source.series:
-        log.info("%s: segmenting %s", case.job.case, title_of(case.source.series))
-    for sentence in (*case.source.notes, *case.sanity.problems, *case.sanity.warnings):
-        log.warning("%s: %s", case.job.case, sentence)
-
-
-def segment_case(
-    case: Case,
-    segmenter: Segmenter | MultiSegmenter,
-    regressor: BodyPartRegressor | None,
-    outputs: OutputConfig,
-) -> Result:
-    """The labels of a case, and what else the outputs need."""
-    started = time.perf_counter()
-    volume, title = case.source.volume, case.job.case
-    grid, *extra_grids = outputs.grids(case.source)
-    found = segmenter(
-        volume,
-        scores=outputs.scores,
-        explain=outputs.explain or outputs.statistics,
-        context=ScanContext.of(regressor.regions(volume).body_part) if regressor else None,
-        grid=grid,
-        extra_grids=extra_grids,
-        title=title,
-    )
-    seconds = time.perf_counter() - started
-    return Result(
-        case,
-        found.labels,
-        found.scores,
-        found.explanation,
-        segmenter.config.nested,
-        seconds,
-        how_computed(segmenter),
-        next(iter(found.labels_on), None),
-        found.removed,
-    )

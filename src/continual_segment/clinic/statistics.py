@@ -55,7 +55,8 @@ def _moments(scan: Volume, labels: LabelMap) -> tuple[list[int], list[float], li
     length = max([0, *labels.names]) + 1
     count, total, squares = np.zeros(length, np.int64), np.zeros(length), np.zeros(length)
     for found, values in zip(labels.voxels, scan.voxels, strict=True):
-        flat, weights = found.ravel(), values.ravel().astype(np.float64)
+        inside = found > 0  # background is most of a scan, and no organ
+        flat, weights = found[inside], values[inside].astype(np.float64)
         count += np.bincount(flat, minlength=length)[:length]
         total += np.bincount(flat, weights, minlength=length)[:length]
         squares += np.bincount(flat, weights * weights, minlength=length)[:length]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -147,18 +148,41 @@ def _move(
     patch, source = np.array(size[::-1]), np.array(image.shape[::-1])
     to_unit = motion * patch / source[:, None]  # torch counts from -1 to 1 across either box
     theta = torch.from_numpy(np.pad(to_unit, ((0, 0), (0, 1)))).float()[None]
-    grid = functional.affine_grid(theta, [1, 1, *size], align_corners=False)
-    return (
-        _look_up(image, grid, "bilinear"),
-        _look_up(labels.astype(np.float32), grid, "nearest").astype(labels.dtype),
-    )
+    # affine_grid, bit by bit, in half its time: the places in the patch are the same for all patches
+    grid = torch.bmm(_places(size), theta.transpose(1, 2)).view(1, *size, 3)
+    return _look_up_linear(image, grid), _look_up_nearest(labels, grid)
 
 
-def _look_up(voxels: np.ndarray, grid: torch.Tensor, mode: str) -> np.ndarray:
+@lru_cache(maxsize=2)
+def _places(size: Size) -> torch.Tensor:
+    """(1, voxel, 4): x, y and z of every voxel of a patch, from -1 to 1 across it, and 1."""
+    places = torch.ones(*size, 4)
+    for axis, length in enumerate(size):
+        middles = torch.linspace(-1, 1, length) * (length - 1) / length
+        places[..., 2 - axis] = middles.view([-1 if axis == each else 1 for each in range(3)])
+    return places.view(1, -1, 4)
+
+
+def _look_up_linear(voxels: np.ndarray, grid: torch.Tensor) -> np.ndarray:
     found = functional.grid_sample(
-        torch.from_numpy(voxels)[None, None], grid, mode=mode, padding_mode="border", align_corners=False
+        torch.from_numpy(voxels)[None, None],
+        grid,
+        mode="bilinear",
+        padding_mode="border",
+        align_corners=False,
     )
     return found[0, 0].numpy()
+
+
+def _look_up_nearest(voxels: np.ndarray, grid: torch.Tensor) -> np.ndarray:
+    """The voxels that grid_sample finds with mode="nearest", of any type and in half its time."""
+    index = torch.zeros(grid.shape[1:4], dtype=torch.int32)
+    stride = 1
+    for axis, length in enumerate(reversed(voxels.shape)):  # x, y, z
+        place = grid[0, ..., axis].add(1).mul_(length).sub_(1).div_(2)
+        index.add_(place.clamp_(0, length - 1).round_().to(torch.int32), alpha=stride)
+        stride *= length
+    return np.ascontiguousarray(voxels).reshape(-1)[index.numpy()]
 
 
 # Values. Sums are numpy's: torch's depend on the number of threads in their last bit.

@@ -5,7 +5,7 @@ TotalSegmentator by its folder per case. What does not fit is collected as sente
 all of it at once. A case's name becomes a folder's when the dataset is prepared, so it is checked here.
 
 In:  a folder
-Out: FoundDataset: layout, label numbers and names, cases, problems
+Out: FoundDataset: layout, label numbers and names, cases, problems, splits that the dataset publishes
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from continual_segment.data.label_list import organ_name_problem, read_label_list, same_organ_problems
+from continual_segment.data.meta_table import published_splits
+from continual_segment.data.splits import Split
 from continual_segment.errors import DatasetError
 from continual_segment.files import FORMATS, is_scan_file, name_of_scan
 from continual_segment.names import check_file_name, printable
@@ -47,6 +49,8 @@ class FoundDataset:
     """Number in the label files -> organ name as the dataset spells it; 1, 2, ... for one mask per organ."""
     cases: tuple[RawCase, ...]
     problems: tuple[str, ...]
+    splits: dict[str, Split] = field(default_factory=dict)
+    """Of cases whose split the dataset publishes."""
 
 
 def find_dataset(folder: Path) -> FoundDataset:
@@ -248,7 +252,8 @@ def _find_totalsegmentator(folder: Path) -> FoundDataset:
         else:
             cases.append(RawCase(name, scan, masks))
     names = {number: organs[organ_id] for number, organ_id in enumerate(sorted(organs), start=1)}
-    return FoundDataset("totalsegmentator", names, tuple(cases), tuple(problems))
+    splits, wrong = published_splits(folder / "meta.csv", {case.name for case in cases})
+    return FoundDataset("totalsegmentator", names, tuple(cases), (*problems, *wrong), splits)
 
 
 def _masks(case_folder: Path) -> tuple[tuple[Path, ...], list[str]]:

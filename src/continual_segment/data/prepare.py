@@ -39,7 +39,6 @@ from continual_segment.data.prepared_records import (
 )
 from continual_segment.data.raw import RawCase, RawDataset
 from continual_segment.data.resample import resample_labels, resample_scan
-from continual_segment.data.splits import split_cases
 from continual_segment.errors import DatasetError
 from continual_segment.files.atomic import UNFINISHED, atomic_path, write_json
 from continual_segment.files.records import as_record
@@ -100,9 +99,7 @@ def _alone_in(folder: Path, raw: RawDataset) -> Iterator[None]:
 def _prepare(
     raw: RawDataset, folder: Path, config: PrepareConfig, workers: int | None, progress: bool
 ) -> PreparedDataset:
-    dataset = PreparedDataset(
-        folder, raw.name, raw.organs, config, split_cases(case.name for case in raw.cases)
-    )
+    dataset = PreparedDataset(folder, raw.name, raw.organs, config, raw.splits)
     stale = _stale_cases(raw, folder, config, progress)
     if stale:
         (folder / "dataset.json").unlink(missing_ok=True)  # until all cases are there again

@@ -31,6 +31,9 @@ class NnunetPreparation:
     """The same for the way back."""
     use_mask_for_norm: bool = False
     """Whether z-score normalises the voxels that are not 0 alone."""
+    orientation: str = ""
+    """Axis codes of the files that the network was trained on, such as LPS: every scan is turned to them.
+    Empty: the axes of the file, as stock nnU-Net has them."""
 
     def __post_init__(self) -> None:
         self.frame("RAS")  # raises for an unknown reader or permutation
@@ -38,7 +41,12 @@ class NnunetPreparation:
 
     def frame(self, orientation: str) -> NetworkFrame:
         """The network's axes for a file with these axis codes."""
-        return NetworkFrame.of_reader(self.image_reader_writer, orientation, self.transpose_forward)
+        known = self.orientation or orientation
+        return NetworkFrame.of_reader(self.image_reader_writer, known, self.transpose_forward)
+
+    def described(self) -> dict[str, Any]:
+        """The settings, without an orientation where there is none: fingerprints stay as they were."""
+        return {name: value for name, value in asdict(self).items() if name != "orientation" or value}
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,7 @@ class PrepareConfig:
         if self.is_window:
             return {"spacing_mm": self.spacing_mm, "window_hu": self.intensity.clip_hu}
         described = {"spacing_mm": self.spacing_mm, "intensity": self.intensity.described()}
-        return described | ({"nnunet": asdict(self.nnunet)} if self.nnunet else {})
+        return described | ({"nnunet": self.nnunet.described()} if self.nnunet else {})
 
     @property
     def format(self) -> int:

@@ -17,6 +17,7 @@ from typing import Self
 
 from continual_segment.data.check import CaseReport, LoadedCase, check_case, load_case
 from continual_segment.data.layouts import FoundDataset, Layout, RawCase, find_dataset
+from continual_segment.data.splits import Split, split_cases
 from continual_segment.errors import DatasetError
 from continual_segment.names import printable
 from continual_segment.organs import Organ, find_organ
@@ -44,6 +45,15 @@ class RawDataset:
     """Number in the label files -> name as the dataset spells it, in the order of `organs`."""
     notes: tuple[str, ...] = field(default=())
     """What is worth knowing and no error, such as masks that overlap."""
+    published_splits: dict[str, Split] = field(default_factory=dict)
+    """Of cases whose split the dataset itself gives, in a `meta.csv`."""
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """The split of every case: the published one, or by its name."""
+        published = self.published_splits
+        others = split_cases(case.name for case in self.cases if case.name not in published)
+        return {case.name: published.get(case.name) or others[case.name] for case in self.cases}
 
     @classmethod
     def open(
@@ -65,7 +75,8 @@ class RawDataset:
         label_names = dict(sorted(found.names.items()))
         organs = tuple(find_organ(name) for name in label_names.values())
         name = folder.resolve().name
-        return cls(folder, name, found.layout, organs, found.cases, label_names, tuple(_notes(reports)))
+        notes = tuple(_notes(reports))
+        return cls(folder, name, found.layout, organs, found.cases, label_names, notes, found.splits)
 
     def read(self, case: RawCase) -> tuple[Volume, LabelMap]:
         """Scan and labels on one grid; labels are 1..n in the order of `organs`, 0 is background."""

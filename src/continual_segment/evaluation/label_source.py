@@ -15,7 +15,7 @@ from typing import Protocol
 
 from continual_segment.data.label_list import read_label_list
 from continual_segment.data.raw import RawDataset
-from continual_segment.data.splits import Split, split_cases
+from continual_segment.data.splits import Split
 from continual_segment.errors import DatasetError
 from continual_segment.files import is_scan_file, name_of_scan, read_labels
 from continual_segment.volume import LabelMap
@@ -82,7 +82,7 @@ class RawLabels:
 
     @property
     def splits(self) -> Mapping[str, Split]:
-        return split_cases(self.case_names)
+        return self.dataset.splits
 
     def read(self, case_name: str) -> LabelMap:
         return self.dataset.read_labels(self.cases[case_name])

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from continual_segment.files.label_table import label_colour
+from continual_segment.files.organ_colours import label_colour
 from continual_segment.organs import find_organ
 from continual_segment.volume import LabelMap, Volume
 

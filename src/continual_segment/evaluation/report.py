@@ -7,11 +7,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
+from continual_segment.evaluation.charts import Frame, curve_chart, line_chart
 from continual_segment.evaluation.forgetting import StepForgetting, all_scores, forgetting
 from continual_segment.evaluation.pictures import three_planes
 from continual_segment.evaluation.scores import Evaluation
@@ -25,11 +28,10 @@ from continual_segment.evaluation.small_decoders import (
 )
 from continual_segment.files import write_labels, write_scan
 from continual_segment.files.atomic import write_bytes, write_json, write_text
-from continual_segment.files.label_table import label_colour
+from continual_segment.files.organ_colours import label_colour
 from continual_segment.model import Model, OrganPack, Verification
 from continual_segment.networks import true_count
 from continual_segment.organs import BODY_PARTS, find_organ
-from continual_segment.training.history import curves_png
 from continual_segment.volume import LabelMap, Volume
 
 EXAMPLES = "examples"
@@ -38,7 +40,7 @@ EXAMPLES = "examples"
 
 @dataclass(frozen=True, eq=False)
 class StepScores:
-    """What one step added and how every dataset learned by then fares after it."""
+    """What one step added and the scores of every dataset learned by then."""
 
     name: str
     pack: OrganPack
@@ -78,6 +80,8 @@ class Report:
     verification: Verification
     seconds: float | None
     """Preparing, learning, segmenting and scoring; None where the run was stopped in between."""
+    earlier: tuple[str, ...] = ()
+    """Packs that the model had before these steps."""
 
     @property
     def dice(self) -> list[dict[str, float]]:
@@ -144,7 +148,8 @@ def content(result: Report) -> dict[str, Any]:
         "organs": sorted(model.organs.values(), key=lambda organ: organ.id),
         "all_scores": all_scores({name: dices(found) for name, found in last.merged.items()}),
         "pack_bytes": {name: model.pack_path(name).stat().st_size for name in model.pack_names},
-        "curves": {name: embedded(curves_png(rows)) for name, rows in result.histories.items()},
+        "curves": {name: curve_chart(rows) for name, rows in result.histories.items()},
+        "kept": kept_chart(result),
         "pictures": {example.dataset: embedded(example.picture) for example in result.examples},
         "small": small_decoders([step.pack for step in result.steps]),
         "parts": body_parts([step.pack for step in result.steps]),
@@ -152,6 +157,20 @@ def content(result: Report) -> dict[str, Any]:
             *(255 * part for part in label_colour(find_organ(name).id))
         ),
     }
+
+
+def kept_chart(result: Report) -> Markup:
+    """Dice of every dataset by its own pack, after each step from its own on."""
+    steps = range(1, len(result.steps) + 1)
+    lines = {
+        name: [(step, row[name]) for step, row in zip(steps, result.dice, strict=True) if name in row]
+        for name, dice in result.dice[-1].items()
+        if isfinite(dice)
+    }
+    lowest = min((dice for points in lines.values() for _, dice in points), default=0.0)
+    bottom = max(0.0, int(lowest * 10 - 0.5) / 10)
+    ticks = [bottom, (bottom + 1) / 2, 1.0]
+    return line_chart(lines, Frame((1, len(steps)), (bottom, 1.0)), ("after step", "mean Dice"), steps, ticks)
 
 
 def small_decoders(packs: Sequence[OrganPack]) -> dict[str, Any] | None:

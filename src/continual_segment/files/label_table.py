@@ -1,15 +1,14 @@
 """Organ names inside a NIfTI header.
 
 A label table in the XML of Connectome Workbench, which TotalSegmentator writes as well, so existing viewers
-show names and colours. Colours follow from the label alone: the same organ looks the same in every file.
+show names and colours.
 """
 
 from __future__ import annotations
 
-import colorsys
 from xml.etree import ElementTree
 
-GOLDEN_RATIO = 0.618033988749895
+from continual_segment.files.organ_colours import label_colour
 
 
 def label_table(names: dict[int, str]) -> bytes:
@@ -36,9 +35,3 @@ def read_label_table(content: bytes | str) -> dict[int, str]:
         return {}
     entries = ((entry.get("Key", ""), (entry.text or "").strip()) for entry in root.iter("Label"))
     return {int(key): name for key, name in entries if key.isdecimal() and name and int(key) > 0}
-
-
-def label_colour(label: int) -> tuple[float, float, float]:
-    """A colour (red, green, blue), 0 to 1; neighbouring labels are far apart on the colour circle."""
-    hue = label * GOLDEN_RATIO % 1
-    return colorsys.hsv_to_rgb(hue, (0.85, 0.6, 1.0)[label % 3], (0.95, 1.0, 0.75)[label // 3 % 3])

@@ -26,7 +26,7 @@ from continual_segment.files.grids import (
     read_bytes,
     scan_of,
 )
-from continual_segment.files.label_table import label_colour
+from continual_segment.files.organ_colours import label_colour
 from continual_segment.files.terms import terms_of
 from continual_segment.volume import LabelMap, Volume
 

@@ -1,8 +1,8 @@
 """demo: the continual protocol on phantoms, from generated scans to a report.
 
-Independent work runs in parallel: phantoms are generated while the first dataset is learned, and later packs,
-which depend on the frozen encoder alone, are learned two at a time; networks this small gain little from a
-second thread. The scores of a step are those of the packs up to it.
+Independent work runs in parallel: phantoms are generated while the first dataset is learned, later packs,
+which depend on the frozen encoder alone, are learned two at a time, and so are held-out scans segmented;
+networks this small gain little from a second thread. The scores of a step are those of the packs up to it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from continual_segment.errors import ConfigError
 from continual_segment.evaluation.report import EXAMPLES, write_report
 from continual_segment.files.atomic import write_json
 from continual_segment.lab.phantom import DATASETS, dataset_folder, write_phantom
-from continual_segment.lab.protocol import ProtocolDataset, run_protocol
+from continual_segment.lab.protocol import HeldOut, ProtocolDataset, run_protocol, score, scores_folder
 from continual_segment.learning import learn_dataset
 from continual_segment.malloc import keep_freed_memory
 from continual_segment.model import Model
-from continual_segment.processes import beside, usable_cores
+from continual_segment.processes import beside, for_each, usable_cores
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +88,12 @@ class Demo:
         config = self.config.on(iterations=self.updates_of(name))
         learn_dataset(prepared, self.model, config, name, anomalies=anomalies(name))
 
+    def score(self, name: str, step: int, held_out: int | None) -> None:
+        """The packs that there were after a step, on the held-out scans of one dataset."""
+        raw = RawDataset.open(dataset_folder(self.folder / "raw", name), check=False, progress=False)
+        test = HeldOut.of(raw, PreparedDataset.open(self.prepared(name)), held_out)
+        score(self.model, name, ORDER[:step], test, self.config, scores_folder(self.folder, step))
+
 
 def demo(
     folder: Path, preset: str = "demo", cases: int = 24, held_out: int | None = 3, seed: int = 0
@@ -97,6 +103,7 @@ def demo(
     claim(folder, {"preset": preset, "cases": cases, "seed": seed})
     tasks = Demo(folder, preset, cases, seed)
     learn_all(tasks)
+    score_all(tasks, held_out)
     datasets = {name: ProtocolDataset(tasks.raw(name), anomalies(name)) for name in ORDER}
     report = run_protocol(folder, datasets, tasks.config, held_out)
     report = replace(report, seconds=time.monotonic() - started if fresh else None)
@@ -118,6 +125,16 @@ def learn_all(tasks: Demo) -> None:
         for name in others:
             tasks.learn(name)
     torch.set_num_threads(threads)
+
+
+def score_all(tasks: Demo, held_out: int | None) -> None:
+    """Write the scores of every step, the longest tasks first; the report reads them.
+
+    A task that fails is repeated for the report, where its error ends the demo.
+    """
+    steps = range(len(ORDER), 0, -1)
+    jobs = {f"{name} {step}": (name, step) for step in steps for name in ORDER[:step]}
+    for_each(tasks.score, jobs, (held_out,), workers=2, title="scoring", start=take_half_silently)
 
 
 def take_half() -> None:

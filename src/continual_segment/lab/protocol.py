@@ -90,7 +90,7 @@ def run_protocol(
         if not (model.exists() and name in Model.open(model).pack_names):
             learn_dataset(prepared[name], model, config, name, anomalies=datasets[name].anomalies)
         learned = dict(list(tests.items())[:number])
-        steps.append(score_step(model, name, learned, config, folder / "scores" / f"step_{number}"))
+        steps.append(score_step(model, name, learned, config, scores_folder(folder, number)))
     return Report(
         model=model,
         steps=steps,
@@ -99,6 +99,11 @@ def run_protocol(
         verification=verify(model),
         seconds=time.monotonic() - started if fresh else None,
     )
+
+
+def scores_folder(folder: Path, step: int) -> Path:
+    """Where the scores after a step are stored; the first step is 1."""
+    return folder / "scores" / f"step_{step}"
 
 
 def score_step(

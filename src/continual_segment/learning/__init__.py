@@ -2,7 +2,7 @@
 
 from continual_segment.learning.joint import learn_jointly
 from continual_segment.learning.learn_config import LearnConfig, StageConfig
-from continual_segment.learning.shrink_pack import shrink_pack
+from continual_segment.learning.shrink_pack import shrink_pack, shrink_packs
 from continual_segment.learning.step import learn_dataset
 
-__all__ = ["LearnConfig", "StageConfig", "learn_dataset", "learn_jointly", "shrink_pack"]
+__all__ = ["LearnConfig", "StageConfig", "learn_dataset", "learn_jointly", "shrink_pack", "shrink_packs"]

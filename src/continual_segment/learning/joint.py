@@ -120,7 +120,10 @@ def check_together(datasets: Sequence[PreparedDataset], folder: Path, config: Le
 def with_split_budget(config: LearnConfig, datasets: int) -> LearnConfig:
     """The packs share the budget in equal parts: it is known before training whether each part is enough."""
     budget = config.shrink.budget
-    return replace(config, shrink=replace(config.shrink, budget=budget and budget.split(datasets)))
+    if not budget:
+        return config
+    each = budget.split(max(datasets, budget.packs))
+    return replace(config, shrink=replace(config.shrink, budget=each))
 
 
 def joint_settings(config: LearnConfig, datasets: int) -> TrainConfig:

@@ -8,6 +8,7 @@ from typing import Literal, Self
 from continual_segment.body_parts import BodyPartConfig
 from continual_segment.data.augment import AugmentConfig
 from continual_segment.data.patches import PatchConfig
+from continual_segment.learning.assess import AssessConfig
 from continual_segment.learning.auxiliary import AuxiliaryConfig
 from continual_segment.learning.distil import DistilConfig
 from continual_segment.learning.prune import PruneConfig
@@ -71,6 +72,8 @@ class LearnConfig:
     """The regressor that the first step learns."""
     auxiliary: AuxiliaryConfig = field(default_factory=AuxiliaryConfig)
     """Auxiliary tasks of a new encoder."""
+    assess: AssessConfig = field(default_factory=AssessConfig)
+    """What every new pack measures of itself."""
 
     def __post_init__(self) -> None:
         self.network.check_window(self.patches.size)

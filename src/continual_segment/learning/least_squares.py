@@ -5,7 +5,7 @@ reads in the small decoder, reproduce what the trained decoder's convolution wri
 are copied. So errors of earlier blocks are corrected as far as a linear map can, without any update.
 
 In:  a BlockTree, beginnings of plans
-Out: a block for every smaller kernel behind each of them
+Out: the last block of each of them
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from continual_segment.learning.low_rank import DecoderDirections, set_kernels
 from continual_segment.learning.train_decoder import FrozenStep
 from continual_segment.networks import Decoder
 from continual_segment.networks.block_tree import BlockTree, Kernels, Parts
-from continual_segment.networks.blocks import ConvBlock, ConvStack, Kernel
-from continual_segment.networks.decoder_plan import KERNELS, KernelName
+from continual_segment.networks.blocks import ConvBlock, ConvStack, Kernel, ReducedConv, ReducedStack
 from continual_segment.training.distributed import is_main, share_weights
 
 FIT_SEED = 30
@@ -82,48 +82,78 @@ def neighbourhoods(x: Tensor, kernel: Kernel, voxels: Tensor) -> Tensor:
 class NewBlock:
     """A smaller block on its way into a tree."""
 
-    begun: Kernels
-    """The blocks before it."""
-    convs: Sequence[ConvBlock]
+    kernels: Kernels
+    """The beginning of plans that it ends."""
+    convs: Sequence[ConvBlock | ReducedConv]
     stands_for: tuple[int, ...]
     """Per convolution, the number of the trained one that it reproduces; P3D has two for each."""
 
     @classmethod
-    def add_to(cls, tree: BlockTree, begun: Kernels, name: KernelName) -> NewBlock:
-        """Its norms are those of the trained block."""
-        trained, kernels = convolutions(tree.decoder.stages[len(begun)]), KERNELS[name]
-        convs = convolutions(tree.add_block((*begun, name)))
-        stands_for = tuple(place // len(kernels) for place in range(len(convs)))
-        for conv, number in zip(convs, stands_for, strict=True):
-            conv.norm.load_state_dict(trained[number].norm.state_dict())
-        return cls(begun, convs, stands_for)
+    def add_to(cls, tree: BlockTree, kernels: Kernels, kept: DecoderDirections) -> NewBlock:
+        """Its norms are those of the trained block; a block with a width reads what is most important."""
+        number, block = len(kernels) - 1, tree.add_block(kernels)
+        trained, convs = convolutions(tree.decoder.stages[number]), convolutions(block)
+        if isinstance(block, ReducedStack):
+            kept.reduce(number, block, tree.enlarger(kernels))
+        each = len(convs) // len(trained)
+        stands_for = tuple(place // each for place in range(len(convs)))
+        for conv, replaced in zip(convs, stands_for, strict=True):
+            conv.norm.load_state_dict(trained[replaced].norm.state_dict())
+        return cls(kernels, convs, stands_for)
 
     def kernel(self, place: int) -> Kernel:
-        z, y, x = self.convs[place].conv.kernel_size
+        """Of the convolution to solve; where several follow each other, of all of them together."""
+        conv = self.convs[place]
+        together = conv.kernels if isinstance(conv, ReducedConv) else [conv.conv]
+        z, y, x = (max(sides) for sides in zip(*(each.kernel_size for each in together), strict=True))
         return z, y, x
 
     def read_by(self, place: int, parts: Parts) -> Tensor:
-        """What one of its convolutions reads; those before it are fitted."""
-        x = torch.cat(parts, dim=1)
+        """What the kernel of one of its convolutions reads; those before it are fitted."""
+        read: tuple[Tensor, ...] = parts
         for conv in self.convs[:place]:
-            x = conv(x)
-        return x
+            read = (conv(*read),)
+        conv = self.convs[place]
+        return conv.reduced(*read) if isinstance(conv, ReducedConv) else torch.cat(read, dim=1)
+
+    def set_kernel(self, place: int, weight: Tensor, bias: Tensor) -> None:
+        conv = self.convs[place]
+        if isinstance(conv, ReducedConv):
+            set_kernels(conv, weight, bias)
+            return
+        conv.conv.weight.copy_(weight)
+        if conv.conv.bias is not None:
+            conv.conv.bias.copy_(bias)
 
 
-def convolutions(block: nn.Module) -> list[ConvBlock]:
-    assert isinstance(block, ConvStack)
-    return [conv for conv in block.convs if isinstance(conv, ConvBlock)]
+def convolutions(block: nn.Module) -> list[ConvBlock | ReducedConv]:
+    assert isinstance(block, ConvStack | ReducedStack)
+    return [conv for conv in block.convs if isinstance(conv, ConvBlock | ReducedConv)]
 
 
 @torch.no_grad()
-def fit_blocks(step: FrozenStep, tree: BlockTree, beginnings: Sequence[Kernels], config: FitConfig) -> None:
-    """Add a fitted block for every smaller kernel behind each of these beginnings, all of one length."""
-    number = len(beginnings[0])
-    new = [
-        NewBlock.add_to(tree, begun, name) for begun in beginnings for name in tree.smaller_kernels(number)
-    ]
+def find_directions(step: FrozenStep, decoder: Decoder, config: FitConfig) -> DecoderDirections:
+    """What the convolutions of a trained decoder use of their input."""
+    found = DecoderDirections(decoder)
+    for features, _ in feature_batches(step, config):
+        found.add(features)
+    return found
+
+
+@torch.no_grad()
+def fit_blocks(
+    step: FrozenStep,
+    tree: BlockTree,
+    wanted: Sequence[Kernels],
+    kept: DecoderDirections,
+    config: FitConfig,
+) -> None:
+    """Add a fitted block at the end of each of these beginnings of plans, all of one length."""
+    if not wanted:
+        return
+    new = [NewBlock.add_to(tree, kernels, kept) for kernels in wanted]
     tree.to(step.settings.device)
-    places = max((len(block.convs) for block in new), default=0) if is_main() else 0
+    places = max(len(block.convs) for block in new) if is_main() else 0
     for place in range(places):
         fit_convolutions(step, tree, [block for block in new if place < len(block.convs)], place, config)
     share_weights(tree)
@@ -133,21 +163,16 @@ def fit_convolutions(
     step: FrozenStep, tree: BlockTree, blocks: Sequence[NewBlock], place: int, config: FitConfig
 ) -> None:
     """Solve the convolution at one place of several blocks of one number."""
-    beginnings, number = {block.begun for block in blocks}, len(blocks[0].begun)
-    equations = [NormalEquations(block.kernel(place)) for block in blocks]
+    wanted, number = {block.kernels: block for block in blocks}, len(blocks[0].kernels) - 1
+    equations = {block.kernels: NormalEquations(block.kernel(place)) for block in blocks}
     for features, draw in feature_batches(step, config):
         written = written_by_convolutions(tree.decoder, number, features)
         voxels = draw_voxels(written[0], config.samples, draw)
-        parts = dict(tree.inputs(features, beginnings))
-        for block, sums in zip(blocks, equations, strict=True):
-            read = block.read_by(place, parts[block.begun])
-            sums.add(read, written[block.stands_for[place]], voxels)
-    for block, sums in zip(blocks, equations, strict=True):
-        weight, bias = sums.solve(config.ridge)
-        conv = block.convs[place].conv
-        conv.weight.copy_(weight)
-        if conv.bias is not None:
-            conv.bias.copy_(bias)
+        for kernels, parts in tree.inputs(features, wanted):
+            block = wanted[kernels]
+            equations[kernels].add(block.read_by(place, parts), written[block.stands_for[place]], voxels)
+    for kernels, sums in equations.items():
+        wanted[kernels].set_kernel(place, *sums.solve(config.ridge))
 
 
 def feature_batches(step: FrozenStep, config: FitConfig) -> Iterator[tuple[list[Tensor], torch.Generator]]:
@@ -166,6 +191,7 @@ def written_by_convolutions(decoder: Decoder, number: int, features: Sequence[Te
         x = decoder.stages[before](*decoder.block_input(before, x, features))
     x, written = torch.cat(decoder.block_input(number, x, features), dim=1), []
     for conv in convolutions(decoder.stages[number]):
+        assert isinstance(conv, ConvBlock)  # small decoders are not made smaller
         written.append(conv.conv(x))
         x = conv.nonlin(conv.norm(written[-1]))
     return written

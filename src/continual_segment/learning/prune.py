@@ -31,7 +31,7 @@ from continual_segment.learning.selection import (
     pareto_front,
     select,
 )
-from continual_segment.learning.train_decoder import FrozenStep
+from continual_segment.learning.train_decoder import FrozenStep, StageResult
 from continual_segment.model.fingerprint import fingerprint_tensors
 from continual_segment.networks import Decoder, Mask, PrunableDecoder
 from continual_segment.training.train import Rows
@@ -77,25 +77,13 @@ class PruneConfig:
             raise ValueError("candidate_share, candidate_rate, fine_tune_share and slow_rate are above 0.")
 
 
-@dataclass(frozen=True, eq=False)
-class Pruned:
-    """What pruning ends with."""
-
-    decoder: Decoder
-    rows: Rows
-    """The log of its fine-tuning."""
-    card: dict[str, Any]
-    """For the pack: all paths, the choices, settings."""
-    seconds: float
-
-
 def prune_decoder(
     step: FrozenStep,
     decoder: Decoder,
     distil: DistilConfig,
     config: PruneConfig,
     trained: Decoder | None = None,
-) -> Pruned:
+) -> StageResult:
     """Swap blocks of a decoder for projections as far as tau allows, and fine-tune what is left.
 
     `trained` is the decoder that tau is counted from, where a search has put another in its place; if every
@@ -117,7 +105,7 @@ def prune_decoder(
     if config.method == "enumerate":
         by_tau = {tau: select(scores, reference, tau, config.select_by) for tau in TAUS}
         card["choices"] = {f"{tau:g}": paths.index(score) for tau, score in by_tau.items()}
-    return Pruned(finished.decoder, finished.rows, card, pruning.seconds)
+    return StageResult(finished.decoder, finished.rows, card, pruning.seconds)
 
 
 def choose(scores: list[PathScore], reference: PathScore, config: PruneConfig) -> PathScore:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from continual_segment.data.patches import NumberedBatches, Patches
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.errors import DatasetError
-from continual_segment.learning.train_decoder import FrozenStep, PatchSource
+from continual_segment.learning.train_decoder import FrozenStep, PatchSource, StageResult
 from continual_segment.networks import Decoder, MixedDecoder
 from continual_segment.networks.mixed_decoder import CHOICES
 from continual_segment.training import Objective, TrainConfig, TrainingRun, train
@@ -168,19 +168,7 @@ def warm_up_iterations(config: TrainConfig, search: SearchConfig) -> int:
     return round(config.iterations * search.warm_up_share)
 
 
-@dataclass(frozen=True, eq=False)
-class Searched:
-    """What a search ends with."""
-
-    decoder: Decoder
-    rows: Rows
-    """The log of its training."""
-    card: dict[str, Any]
-    """For the pack: plan, shares, settings."""
-    seconds: float
-
-
-def search_decoder(step: FrozenStep, search: SearchConfig) -> Searched:
+def search_decoder(step: FrozenStep, search: SearchConfig) -> StageResult:
     """Search the kernels of a decoder for the step's dataset and train it."""
     mixed, search_rows = search_kernels(step, search)
     config = step.schedule(search.retrain_share)
@@ -194,7 +182,7 @@ def search_decoder(step: FrozenStep, search: SearchConfig) -> Searched:
         "shares": [[round(share, 4) for share in block] for block in mixed.kernel_weights],
         "validation_patch_dice": round(search_rows[-1]["validation_dice"], 4),
     }
-    return Searched(decoder, rows, card, search_rows[-1]["seconds"] + rows[-1]["seconds"])
+    return StageResult(decoder, rows, card, search_rows[-1]["seconds"] + rows[-1]["seconds"])
 
 
 def search_kernels(step: FrozenStep, search: SearchConfig) -> tuple[MixedDecoder, Rows]:

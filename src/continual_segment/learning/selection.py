@@ -13,7 +13,6 @@ from typing import Any, Literal, Self, TypeVar
 import torch
 
 from continual_segment.networks import Decoder, DecoderPlan, Mask, multiply_adds, paper_count, true_count
-from continual_segment.networks.decoder_plan import KernelName
 
 Selection = Literal["params", "cost", "time"]
 TAUS = (1.0, 3.0, 5.0)  # Dice points; the paper's Table 3
@@ -23,7 +22,7 @@ TAUS = (1.0, 3.0, 5.0)  # Dice points; the paper's Table 3
 class PlanScore:
     """A decoder of one plan."""
 
-    plan: tuple[KernelName, ...]
+    plan: tuple[str, ...]
     dice: float
     """Mean over organs on the validation windows."""
     paper_parameters: int

@@ -1,49 +1,93 @@
-"""shrink_pack: a smaller pack in place of one that a model has.
+"""shrink_pack: a smaller pack in place of one that a model has; shrink_packs: of several within one budget.
 
 The pack's own decoder is the teacher, so the scans and labels that it was learned from are needed again, and
 nothing else. The model does not change: the result is a pack that can replace the other.
 
-In:  a model, the name of one of its packs, the prepared dataset of that pack
-Out: an OrganPack of the same name and organs
+In:  a model, names of some of its packs, the prepared dataset of each
+Out: OrganPacks of the same names and organs
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.errors import DatasetError, ModelError
+from continual_segment.learning.assess import AssessConfig, assess
 from continual_segment.learning.learn_config import LearnConfig
 from continual_segment.learning.same_preparation import check_preparation
-from continual_segment.learning.shrink import ShrinkConfig, Shrunk, shrink_decoder
+from continual_segment.learning.shrink import ShrinkConfig, Shrinking
+from continual_segment.learning.split_budget import split_budget
 from continual_segment.learning.step import check_splits, rounded, run_folder
-from continual_segment.learning.train_decoder import FrozenStep, PatchSource
+from continual_segment.learning.train_decoder import FrozenStep, PatchSource, StageResult
 from continual_segment.model import Model, OrganPack
-from continual_segment.networks import DecoderPlan
+from continual_segment.networks import DecoderPlan, GeneralEncoder
 
 
 def shrink_pack(name: str, dataset: PreparedDataset, folder: Path, config: LearnConfig) -> OrganPack:
     """Make a pack small, with the settings of a later step. Run again to resume an interrupted run."""
+    (pack,) = shrink_packs({name: dataset}, folder, config)
+    return pack
+
+
+def shrink_packs(
+    datasets: Mapping[str, PreparedDataset], folder: Path, config: LearnConfig
+) -> Iterator[OrganPack]:
+    """Make several packs small, each with its dataset; together they are within the budget, if there is one.
+
+    Each gets the share with which all together are expected to lose least.
+    """
     model = Model.open(folder)
-    pack = model.pack(name)
-    check_shrinkable(pack, dataset, model)
-    source = PatchSource(dataset.learnable(), config.patches.of_later_step(model.window), config.augment)
+    for name, dataset in datasets.items():
+        check_shrinkable(model.pack(name), dataset, model)
     encoder = model.load_encoder().freeze()
-    step = FrozenStep(encoder, source, config.later, run_folder(folder, f"{name}.shrink"), name)
-    small = shrink_decoder(step, pack.decoder(), shrink_settings(config.shrink, model, pack))
-    return OrganPack.of(
-        name,
-        pack.organs,
-        encoder,
-        small.decoder,
-        model.encoder_fingerprint,
-        coverage=pack.coverage,
-        anomalies=pack.anomalies,
-        licence=pack.licence,
-        mirror_axes=pack.mirror_axes,
-        card=card_of(pack, small),
-    )
+    started = [
+        ShrinkingPack.start(model.pack(name), datasets[name], model, encoder, config) for name in datasets
+    ]
+    for pack, settings in zip(started, shares(started, model, config.shrink), strict=True):
+        yield pack.finish(settings)
+
+
+@dataclass(frozen=True, eq=False)
+class ShrinkingPack:
+    """A pack on its way to a smaller one."""
+
+    pack: OrganPack
+    encoder: GeneralEncoder
+    shrinking: Shrinking
+    assessing: AssessConfig
+
+    @classmethod
+    def start(
+        cls,
+        pack: OrganPack,
+        dataset: PreparedDataset,
+        model: Model,
+        encoder: GeneralEncoder,
+        config: LearnConfig,
+    ) -> ShrinkingPack:
+        source = PatchSource(dataset.learnable(), config.patches.of_later_step(model.window), config.augment)
+        run = run_folder(model.folder, f"{pack.name}.shrink")
+        step = FrozenStep(encoder, source, config.later, run, pack.name)
+        return cls(pack, encoder, Shrinking(step, pack.decoder(), config.shrink), config.assess)
+
+    def finish(self, config: ShrinkConfig) -> OrganPack:
+        small, pack = self.shrinking.finish(config), self.pack
+        return OrganPack.of(
+            pack.name,
+            pack.organs,
+            self.encoder,
+            small.decoder,
+            pack.encoder_fingerprint,
+            coverage=pack.coverage,
+            anomalies=pack.anomalies,
+            licence=pack.licence,
+            mirror_axes=pack.mirror_axes,
+            assessment=assess(self.shrinking.step, small.decoder, self.assessing),
+            card=card_of(pack, small),
+        )
 
 
 def check_shrinkable(pack: OrganPack, dataset: PreparedDataset, model: Model) -> None:
@@ -52,7 +96,7 @@ def check_shrinkable(pack: OrganPack, dataset: PreparedDataset, model: Model) ->
     check_preparation(dataset, model)
     if pack.regions:
         raise ModelError(f"Pack '{pack.name}' has regions that overlap; only packs of organs are made small.")
-    if pack.plan != DecoderPlan.nnunet(pack.network):
+    if not is_whole(pack):
         raise ModelError(
             f"Pack '{pack.name}' is small already: {', '.join(pack.plan.kernels)}. Give the pack that it was "
             "made of."
@@ -65,16 +109,38 @@ def check_shrinkable(pack: OrganPack, dataset: PreparedDataset, model: Model) ->
         )
 
 
-def shrink_settings(config: ShrinkConfig, model: Model, pack: OrganPack) -> ShrinkConfig:
-    """A budget is for all packs of the model: the others have used a part of it."""
+def is_whole(pack: OrganPack) -> bool:
+    """Whether its decoder is nnU-Net's."""
+    return pack.plan == DecoderPlan.nnunet(pack.network)
+
+
+def shares(started: list[ShrinkingPack], model: Model, config: ShrinkConfig) -> list[ShrinkConfig]:
+    """The settings of each pack: with a budget, its share of what the others leave.
+
+    Packs of whole decoders that are not made small now may be later: equal parts are left for them.
+    """
     if not config.budget:
-        return config
-    others = [model.pack(name) for name in model.pack_names if name != pack.name]
-    left = config.budget.left_by(others, model.network, model.window, len(pack.organs))
-    return replace(config, budget=left)
+        return [config] * len(started)
+    names = {each.pack.name for each in started}
+    others = [model.pack(name) for name in model.pack_names if name not in names]
+    waiting = sum(is_whole(pack) for pack in others)
+    left = replace(config.budget, packs=1).left_by(
+        [pack for pack in others if not is_whole(pack)], model.window
+    )
+    part = left.split(len(started) + waiting)
+    least = config.smallest_plan(model.network)
+    for each in started:
+        part.check(least, model.network, model.window, len(each.pack.organs))
+    if len(started) == 1:
+        return [replace(config, budget=part)]
+    now = replace(
+        left, parameters=part.parameters * len(started), multiply_adds=part.multiply_adds * len(started)
+    )
+    budgets = split_budget([each.shrinking.expected for each in started], now)
+    return [replace(config, budget=budget) for budget in budgets]
 
 
-def card_of(pack: OrganPack, small: Shrunk) -> dict[str, object]:
+def card_of(pack: OrganPack, small: StageResult) -> dict[str, object]:
     seconds = pack.card.get("seconds", {}) | rounded({"shrink": small.seconds})
     dice = small.rows[-1]["validation_dice"] if small.rows else pack.card["validation_patch_dice"]
     known = {"shrink": small.card, "seconds": seconds, "validation_patch_dice": round(dice, 4)}

@@ -4,8 +4,8 @@ The first step trains encoder and decoder together and makes the model. Every la
 encoder and trains a new decoder on its own dataset alone: no old data is needed, and the optimiser
 gets no old weight. Once a decoder is trained, it may be made small: by shrinking it, or as in the paper by a
 search of kernels and pruning. The encoder is then frozen in the first step, too. The first step also learns
-the regressor of body parts. Every step measures which of them its dataset shows, and in how many pieces each
-organ comes.
+the regressor of body parts. Every step measures which of them its dataset shows, in how many pieces each
+organ comes, and at the end what the new pack can be trusted with.
 
 In:  a prepared dataset, a model folder (not there yet for the first step)
 Out: the model with one pack more
@@ -32,6 +32,7 @@ from continual_segment.body_parts import (
 from continual_segment.body_parts.regressor import FILE as REGRESSOR_FILE
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.errors import ConfigError, DatasetError, ModelError
+from continual_segment.learning.assess import assess
 from continual_segment.learning.auxiliary import FILE as HEAD_FILE
 from continual_segment.learning.auxiliary import BodyPartQuestion, body_part_question
 from continual_segment.learning.learn_config import LearnConfig, Stage
@@ -45,6 +46,7 @@ from continual_segment.model import Model, OrganPack
 from continual_segment.model.checks import check_name
 from continual_segment.model.model import encoder_fingerprint
 from continual_segment.model.pieces import FIELD as PIECES
+from continual_segment.model.starter import refuse_starter
 from continual_segment.networks import (
     Decoder,
     DecoderPlan,
@@ -180,7 +182,7 @@ def make_pack(
         )
         if stage != config.stage.stages[-1] and is_main():
             pack.write(step.run / f"{stage}.pack")  # what the next stage starts from, to compare with
-    return pack
+    return replace(pack, assessment=on_main(lambda: assess(frozen, reached, config.assess)))
 
 
 def begin_step(dataset: PreparedDataset, folder: Path, config: LearnConfig, name: str) -> StepStart:
@@ -217,7 +219,9 @@ def shrink_config(config: LearnConfig, model: Model | None, source: PatchSource)
         return shrink
     packs = [model.pack(name) for name in model.pack_names] if model else []
     network, organs = model.network if model else config.network, len(source.dataset.organs)
-    return replace(shrink, budget=shrink.budget.left_by(packs, network, source.patches.size, organs))
+    left = shrink.budget.left_by(packs, source.patches.size)
+    left.check(shrink.smallest_plan(network), network, source.patches.size, organs)
+    return replace(shrink, budget=left)
 
 
 def first_step_files(
@@ -294,6 +298,7 @@ def rounded(seconds: dict[str, float]) -> dict[str, float]:
 
 def run_folder(model: Path, pack: str) -> Path:
     """Where a step keeps its checkpoint, log and curves: beside the model, which holds nothing but itself."""
+    refuse_starter(model)
     return model.with_name(f"{model.name}.runs") / pack
 
 

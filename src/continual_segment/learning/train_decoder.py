@@ -188,3 +188,15 @@ class FrozenStep:
         title = f"{part.replace('_', ' ')} {self.name}"
         run = self.run / part
         return train_decoder(self.encoder, decoder, self.source, config, run, title, None, **start)
+
+
+@dataclass(frozen=True, eq=False)
+class StageResult:
+    """What a stage after training ends with."""
+
+    decoder: Decoder
+    rows: Rows
+    """The log of its training; empty where the decoder that the stage started from stays."""
+    card: dict[str, Any]
+    """For the pack: settings, candidates, the choice."""
+    seconds: float

@@ -6,7 +6,7 @@ show a scan as segmentation will meet it, false positives far from any organ inc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from continual_segment.data.patches import read_box
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.prepared_case import PreparedCase
 from continual_segment.progress import progress_bar
-from continual_segment.segmentation.windows import window_starts
+from continual_segment.segmentation.windows import covering_corners, spread_evenly
 from continual_segment.training.validate import Overlaps
 
 Key = TypeVar("Key")
@@ -30,9 +30,8 @@ class CoveringWindows(Dataset):
     def __init__(self, dataset: PreparedDataset, size: tuple[int, int, int], count: int) -> None:
         self.size = size
         cases = [dataset.case(name) for name in dataset.case_names("validation")]
-        places = [(case, corner) for case in cases for corner in corners(case.shape, size)]
-        kept = np.linspace(0, len(places) - 1, min(count, len(places))).round().astype(int)
-        self.places: list[tuple[PreparedCase, list[int]]] = [places[number] for number in kept]
+        places = [(case, corner) for case in cases for corner in covering_corners(case.shape, size)]
+        self.places: list[tuple[PreparedCase, list[int]]] = spread_evenly(places, count)
 
     def __len__(self) -> int:
         return len(self.places)
@@ -41,15 +40,6 @@ class CoveringWindows(Dataset):
         case, corner = self.places[number]
         image, labels = read_box(case, corner, self.size)
         return torch.from_numpy(image)[None, None], torch.from_numpy(labels.astype(np.int64))[None]
-
-
-def corners(shape: Sequence[int], size: Sequence[int]) -> list[list[int]]:
-    """First voxels of windows that cover a scan; a smaller scan is in the middle of its only window."""
-    starts = [
-        window_starts(length, window, overlap=0.0) if length > window else [(length - window) // 2]
-        for length, window in zip(shape, size, strict=True)
-    ]
-    return [[z, y, x] for z in starts[0] for y in starts[1] for x in starts[2]]
 
 
 @torch.no_grad()

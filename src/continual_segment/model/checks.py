@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from continual_segment.errors import ModelError
+from continual_segment.model.assessment import Assessment
 from continual_segment.names import check_file_name, printable
-from continual_segment.organs import BODY_PARTS
+from continual_segment.organs import BODY_PARTS, Organ
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 MOST_TEXTS, LONGEST_TEXT = 1000, 100_000
@@ -72,6 +73,19 @@ def check_shares(shares: Mapping[str, float], what: str) -> None:
         raise ModelError(
             f"The {what} has a share from 0 to 1 for some of {', '.join(BODY_PARTS)}; it has "
             f"{printable(repr(shares))}."
+        )
+
+
+def check_assessment(found: Assessment | None, organs: Iterable[Organ], channels: int) -> None:
+    """Organs of the pack, and the channels of its encoder; the numbers are within their limits already."""
+    if found is None:
+        return
+    if strange := found.organs.keys() - {organ.name for organ in organs}:
+        shown = printable(repr(sorted(strange)[0]))
+        raise ModelError(f"The assessment has {shown}, which is no organ of the pack.")
+    if found.domain and len(found.domain.mean) != channels:
+        raise ModelError(
+            f"The domain in the assessment has {len(found.domain.mean)} channels; {channels} were expected."
         )
 
 

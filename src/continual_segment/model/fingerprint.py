@@ -2,7 +2,7 @@
 
 Weights are compared as bytes. Outputs are compared on a made-up volume, so that no patient data is needed, in
 one thread, so that the order of additions is fixed. Another processor, torch build or version of our layers
-may still round differently; there the outputs are compared with a tolerance instead and `verify` says so.
+may still round differently; there the outputs are compared with a tolerance instead and `verify` notes it.
 """
 
 from __future__ import annotations

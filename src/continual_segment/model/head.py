@@ -1,7 +1,7 @@
 """AnomalyHead: detects diseased tissue in a scan, learned on the frozen encoder, in one file.
 
 Like a pack it fits the encoder it was learned on and no other, can be added to a model at any time and
-changes nothing that is there. Where several are installed, tissue is as diseased as the surest says.
+changes nothing that is there. Where several are installed, the most certain one decides.
 """
 
 from __future__ import annotations

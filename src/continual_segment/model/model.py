@@ -36,6 +36,7 @@ from continual_segment.model.admission import admit
 from continual_segment.model.checks import check_sha256, damage_named
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
 from continual_segment.model.pack import FORMATS, SUFFIX, OrganPack, format_of, network_from_json
+from continual_segment.model.starter import model_folder, refuse_starter
 from continual_segment.names import check_file_name, printable
 from continual_segment.networks import GeneralEncoder, NetworkConfig
 from continual_segment.organs import Organ, check_table, in_table, with_distinct_ids
@@ -77,7 +78,6 @@ class Model:
         """
         check_free(folder)
         admit(first_pack, encoder)
-        folder.parent.mkdir(parents=True, exist_ok=True)
         contents = {ENCODER: save(encoder.state_dict()), pack_file(first_pack.name): first_pack.to_bytes()}
         contents |= more or {}
         network = encoder.config.described()
@@ -89,24 +89,21 @@ class Model:
             "encoder_fingerprint": encoder_fingerprint(encoder, prepare),
             "files": {name: sha256(content) for name, content in sorted(contents.items())},
         }
-        building = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        try:
-            (building / "packs").mkdir()
-            for name, content in contents.items():
-                with atomic_path(building / name) as temporary:
-                    temporary.write_bytes(content)
-            write_json(building / DESCRIPTION, described)
-            building.chmod(0o777 & ~_umask())  # mkdtemp makes folders that only their owner can read
-            building.rename(folder)
-        except BaseException:
-            shutil.rmtree(building, ignore_errors=True)
-            raise
+        _build(folder, contents, described)
         return cls.open(folder)
+
+    def copy(self, folder: Path | str) -> Model:
+        """The same model in a new folder, to add packs to; return the copy."""
+        folder = Path(folder)
+        check_free(folder)
+        contents = {name: (self.folder / name).read_bytes() for name in self.files}
+        _build(folder, contents, json.loads((self.folder / DESCRIPTION).read_text()))
+        return Model.open(folder)
 
     @classmethod
     def open(cls, folder: Path | str) -> Model:
-        """Read a model folder; ModelError if it is none or is damaged."""
-        folder = Path(folder)
+        """Read a model folder, or the package's model for "starter"; ModelError if it is none or damaged."""
+        folder = model_folder(folder)
         path = folder / DESCRIPTION
         try:
             with damage_named(path, RESTORE):
@@ -268,6 +265,7 @@ class Model:
     @contextmanager
     def _locked(self) -> Iterator[Model]:
         """The model as it is now on disk, with every other writer kept out."""
+        refuse_starter(self.folder)
         # beside the folder, so that the folder itself holds nothing but the model
         lock = FileLock(self.folder.with_name(f".{self.folder.name}.lock"), timeout=30)
         try:
@@ -276,14 +274,33 @@ class Model:
         except Timeout as error:
             raise ModelError(
                 f"{self.folder}: another process has been changing this model for 30 seconds. Wait for it, "
-                "then give the command again."
+                "then run the command again."
             ) from error
 
 
 def check_free(folder: Path) -> None:
     """Raise where a new model cannot have this folder."""
+    refuse_starter(folder)
     if folder.exists():
         raise ModelError(f"{folder} exists already. Choose another name, or delete it.")
+
+
+def _build(folder: Path, contents: Mapping[str, bytes], described: dict[str, Any]) -> None:
+    """Write a model; its folder appears complete or not at all."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        (building / "packs").mkdir()
+        for name, content in contents.items():
+            (building / name).parent.mkdir(exist_ok=True)
+            with atomic_path(building / name) as temporary:
+                temporary.write_bytes(content)
+        write_json(building / DESCRIPTION, described)
+        building.chmod(0o777 & ~_umask())  # mkdtemp makes folders that only their owner can read
+        building.rename(folder)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
 
 
 def pack_file(name: str) -> str:

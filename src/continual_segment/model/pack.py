@@ -22,7 +22,10 @@ from torch import Tensor
 from continual_segment.errors import ModelError
 from continual_segment.files.atomic import atomic_path
 from continual_segment.files.records import as_record
+from continual_segment.model.assessment import FIELD as ASSESSMENT
+from continual_segment.model.assessment import Assessment, assessment_from_json
 from continual_segment.model.checks import (
+    check_assessment,
     check_choice,
     check_name,
     check_sha256,
@@ -46,7 +49,8 @@ from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder, Net
 from continual_segment.organs import Organ, check_organs
 
 FORMATS = (1, 2)
-"""That can be read; 2 has networks, regions and mirroring, and models of it preparations, that 1 lacks."""
+"""That can be read; 2 has networks, plans with widths, regions, mirroring and assessments, and models of it
+preparations, that 1 lacks."""
 AXES = tuple(axes for count in range(4) for axes in combinations(range(3), count))
 """Every choice of mirrored axes."""
 SUFFIX = ".pack"
@@ -84,6 +88,8 @@ class OrganPack:
     models. Where several probabilities are above 0.5, the last organ wins."""
     mirror_axes: tuple[int, ...] = ()
     """Axes of the window along which nnU-Net mirrors at inference."""
+    assessment: Assessment | None = None
+    """What the pack knows of itself; None: not measured, weighs as much as any other."""
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -95,6 +101,7 @@ class OrganPack:
         check_shares(self.coverage, "coverage")
         check_shares(self.distribution, "distribution over body parts")
         pieces_on_card(self.card, self.organs)
+        check_assessment(self.assessment, self.organs, sum(self.network.features))
         check_choice(self.regions, (False, True), "entry regions")
         check_choice(self.mirror_axes, AXES, "list of mirrored axes")
         check_tensors(self.weights, self._build, f"decoder of '{self.name}'")
@@ -170,21 +177,27 @@ class OrganPack:
 
     def described(self) -> dict[str, Any]:
         """Everything but the tensors, as in the file."""
-        return {
-            "format": 2 if self._special() else format_of(self.network.described()),
-            "name": self.name,
-            "fingerprint": self.fingerprint,
-            "encoder_fingerprint": self.encoder_fingerprint,
-            "organs": [asdict(organ) for organ in self.organs],
-            "plan": self.plan.kernels,
-            "network": self.network.described(),
-            "coverage": self.coverage,
-            "anomalies": self.anomalies,
-            "licence": self.licence,
-            "card": self.card,
-            "probe_sha256": self.probe_sha256,
-            "probe_environment": self.probe_environment,
-        } | self._special()
+        assessed = {ASSESSMENT: asdict(self.assessment)} if self.assessment else {}
+        special = self._special() or assessed or self.plan.has_widths
+        return (
+            {
+                "format": 2 if special else format_of(self.network.described()),
+                "name": self.name,
+                "fingerprint": self.fingerprint,
+                "encoder_fingerprint": self.encoder_fingerprint,
+                "organs": [asdict(organ) for organ in self.organs],
+                "plan": self.plan.kernels,
+                "network": self.network.described(),
+                "coverage": self.coverage,
+                "anomalies": self.anomalies,
+                "licence": self.licence,
+                "card": self.card,
+                "probe_sha256": self.probe_sha256,
+                "probe_environment": self.probe_environment,
+            }
+            | self._special()
+            | assessed
+        )
 
     def to_bytes(self) -> bytes:
         """The content of the pack file: the same bytes in every model."""
@@ -235,6 +248,7 @@ class OrganPack:
             card=described["card"],
             regions=described.get("regions", False),
             mirror_axes=tuple(described.get("mirror_axes", ())),
+            assessment=assessment_from_json(described.get(ASSESSMENT)),
         )
 
 

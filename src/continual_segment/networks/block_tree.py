@@ -1,23 +1,25 @@
 """BlockTree: smaller blocks for a trained decoder, and all decoders that can be assembled from them.
 
-A plan names one kernel per block, deepest first. What a block reads depends on the blocks before it, so a
+A plan names one form per block, deepest first. What a block reads depends on the blocks before it, so a
 block is stored by the beginning of the plans it belongs to: ("2d", "projection") is the projection behind a
-2D block. Blocks with the trained decoder's own kernel are its blocks, wherever they are.
+2D block. Blocks with the trained decoder's own form are its blocks, wherever they are. A block with a width
+has its own transposed convolution, which enlarges so many channels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from math import prod
 from typing import cast
 
 from torch import Tensor, nn
 
-from continual_segment.networks.blocks import ConvStack
+from continual_segment.networks.block_form import BlockForm
+from continual_segment.networks.blocks import ConvStack, ReducedStack
 from continual_segment.networks.decoder import Decoder, conv_block
-from continual_segment.networks.decoder_plan import KERNELS, DecoderPlan, KernelName
+from continual_segment.networks.decoder_plan import DecoderPlan
+from continual_segment.networks.layers import FastTransposedConv
 
-Kernels = tuple[KernelName, ...]
+Kernels = tuple[str, ...]
 """Of a whole plan, or of its deepest blocks."""
 Parts = tuple[Tensor, Tensor]
 """Enlarged features and the encoder's: what a block reads."""
@@ -28,44 +30,62 @@ class BlockTree(nn.Module):
 
     def __init__(self, decoder: Decoder) -> None:
         super().__init__()
-        self.decoder, self.blocks = decoder, nn.ModuleDict()
+        self.decoder, self.blocks, self.enlargers = decoder, nn.ModuleDict(), nn.ModuleDict()
 
     @property
     def whole(self) -> Kernels:
         """The trained decoder's own plan."""
         return self.decoder.plan.kernels
 
-    def smaller_kernels(self, number: int) -> list[KernelName]:
-        """Kernels with fewer weights than the decoder's own has in this block."""
-        own = self.decoder.plan.block_kernels(self.decoder.network)[number]
-        weights = sum(map(prod, own))
-        return [
-            cast(KernelName, name) for name, kernels in KERNELS.items() if sum(map(prod, kernels)) < weights
-        ]
+    def smaller_forms(self, number: int, offered: Sequence[BlockForm]) -> list[str]:
+        """Those of some forms that have fewer weights than the decoder's own has in this block."""
+        own = self.weights(number, BlockForm.of(self.whole[number]))
+        return [form.name for form in offered if self.weights(number, form) < own]
 
-    def choices(self, number: int) -> list[KernelName]:
-        """The decoder's own kernel and the smaller ones."""
-        return [self.whole[number], *self.smaller_kernels(number)]
+    def has(self, kernels: Kernels) -> bool:
+        """Whether the last of these blocks is there."""
+        return kernels[-1] == self.whole[len(kernels) - 1] or "-".join(kernels) in self.blocks
 
-    def add_block(self, kernels: Kernels) -> ConvStack:
+    def weights(self, number: int, form: BlockForm) -> int:
+        """Of the convolutions of a block."""
+        return sum(conv.weights for conv in form.convs(self.decoder.network, number))
+
+    def add_block(self, kernels: Kernels) -> ConvStack | ReducedStack:
         """A new block at the end of these."""
-        number = len(kernels) - 1
-        block = conv_block(self.decoder.network, number, KERNELS[kernels[-1]])
+        number, form, network = len(kernels) - 1, BlockForm.of(kernels[-1]), self.decoder.network
+        block = conv_block(network, number, form)
         self.blocks["-".join(kernels)] = block
+        if form.width is not None:
+            enlarger = FastTransposedConv(
+                network.features[-1 - number], form.width, network.strides[-1 - number]
+            )
+            self.enlargers["-".join(kernels)] = enlarger
         return block
 
-    def block(self, kernels: Kernels) -> ConvStack:
+    def block(self, kernels: Kernels) -> ConvStack | ReducedStack:
         """The last of these blocks."""
         number = len(kernels) - 1
         own = kernels[-1] == self.whole[number]
-        return cast(ConvStack, self.decoder.stages[number] if own else self.blocks["-".join(kernels)])
+        block = self.decoder.stages[number] if own else self.blocks["-".join(kernels)]
+        return cast(ConvStack | ReducedStack, block)
+
+    def enlarger(self, kernels: Kernels) -> FastTransposedConv:
+        """The transposed convolution before the last of these blocks."""
+        name = "-".join(kernels)
+        found = self.enlargers[name] if name in self.enlargers else self.decoder.transpconvs[len(kernels) - 1]
+        return cast(FastTransposedConv, found)
 
     def inputs(
-        self, features: Sequence[Tensor], beginnings: Collection[Kernels]
+        self, features: Sequence[Tensor], wanted: Collection[Kernels]
     ) -> Iterator[tuple[Kernels, Parts]]:
-        """What the next block reads behind each of these beginnings, all of one length."""
-        for kernels, x in self.outputs(features, beginnings):
-            yield kernels, self.decoder.block_input(len(kernels), x, features)
+        """What the last of these blocks read; the blocks before them are in the tree."""
+        for begun, x in self.outputs(features, {kernels[:-1] for kernels in wanted}):
+            for kernels in (each for each in wanted if each[:-1] == begun):
+                yield kernels, self.read_by(kernels, x, features)
+
+    def read_by(self, kernels: Kernels, x: Tensor, features: Sequence[Tensor]) -> Parts:
+        """What the last of these blocks reads behind the output of the one before."""
+        return self.enlarger(kernels)(x), features[-1 - len(kernels)]
 
     def logits(
         self, features: Sequence[Tensor], plans: Collection[Kernels]
@@ -89,17 +109,17 @@ class BlockTree(nn.Module):
         following = dict.fromkeys(
             each[: number + 1] for each in wanted if len(each) > number and each[:number] == begun
         )
-        if following:
-            read = self.decoder.block_input(number, x, features)
         for kernels in following:
-            yield from self.outputs(features, wanted, kernels, self.block(kernels)(*read))
+            written = self.block(kernels)(*self.read_by(kernels, x, features))
+            yield from self.outputs(features, wanted, kernels, written)
 
     def assembled(self, plan: Kernels) -> Decoder:
-        """One plan as a decoder of its own; other layers are copies of the trained decoder's."""
+        """One plan as a decoder of its own; heads are copies of the trained decoder's."""
         whole = self.decoder
         decoder = Decoder(whole.network, DecoderPlan(plan), whole.organs, whole.background)
-        decoder.transpconvs.load_state_dict(whole.transpconvs.state_dict())
         decoder.seg_layers.load_state_dict(whole.seg_layers.state_dict())
         for number, stage in enumerate(decoder.stages):
-            stage.load_state_dict(self.block(plan[: number + 1]).state_dict())
+            begun = plan[: number + 1]
+            stage.load_state_dict(self.block(begun).state_dict())
+            decoder.transpconvs[number].load_state_dict(self.enlarger(begun).state_dict())
         return decoder

@@ -12,7 +12,8 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from continual_segment.networks.blocks import ConvStack, Kernel, initialise
+from continual_segment.networks.block_form import BlockForm
+from continual_segment.networks.blocks import ConvStack, ReducedStack, initialise
 from continual_segment.networks.decoder_plan import DecoderPlan
 from continual_segment.networks.encoder import NetworkConfig
 from continual_segment.networks.layers import FastTransposedConv
@@ -27,14 +28,18 @@ class BlockDecoder(nn.Module):
         organs: int,
         make_block: Callable[[int], nn.Module],
         background: bool = True,
+        enlarged: Sequence[int] | None = None,
     ) -> None:
+        """`enlarged` are the channels of every block's enlarged input, if not those of the features."""
         super().__init__()
         self.network, self.organs, self.background = network, organs, background
         pairs = list(pairwise(network.features[::-1]))  # deepest first, as the blocks
         strides = network.strides[:0:-1]
         self.transpconvs = nn.ModuleList(
-            FastTransposedConv(deep, width, stride)
-            for (deep, width), stride in zip(pairs, strides, strict=True)
+            FastTransposedConv(deep, outputs, stride)
+            for (deep, _), outputs, stride in zip(
+                pairs, enlarged or network.features[-2::-1], strides, strict=True
+            )
         )
         self.stages = nn.ModuleList(make_block(number) for number in range(len(pairs)))
         self.seg_layers = nn.ModuleList(nn.Conv3d(width, self.outputs, 1) for _, width in pairs)
@@ -75,14 +80,18 @@ class BlockDecoder(nn.Module):
 
 
 class Decoder(BlockDecoder):
-    """nnU-Net's decoder with the kernels of a plan."""
+    """nnU-Net's decoder with the blocks of a plan."""
 
     def __init__(
         self, network: NetworkConfig, plan: DecoderPlan, organs: int, background: bool = True
     ) -> None:
-        kernels = plan.block_kernels(network)
+        forms = plan.forms_of(network)
         super().__init__(
-            network, organs, lambda number: conv_block(network, number, kernels[number]), background
+            network,
+            organs,
+            lambda number: conv_block(network, number, forms[number]),
+            background,
+            [form.enlarged_width(network, number) for number, form in enumerate(forms)],
         )
         self.plan = plan
 
@@ -92,7 +101,10 @@ class Decoder(BlockDecoder):
         return [stage.last_activation for stage in self.stages]  # type: ignore[misc]
 
 
-def conv_block(network: NetworkConfig, number: int, kernels: tuple[Kernel, ...]) -> ConvStack:
-    """The convolutions of one decoder block; `kernels` is what one of its steps is made of."""
-    width = network.features[-2 - number]
-    return ConvStack(2 * width, width, kernels * network.decoder_depths[number])
+def conv_block(network: NetworkConfig, number: int, form: BlockForm) -> ConvStack | ReducedStack:
+    """The convolutions of one decoder block."""
+    features, depth = network.features[-2 - number], network.decoder_depths[number]
+    kernels = form.kernels(network, number)
+    if form.width is not None:
+        return ReducedStack(features, kernels, form.width, depth)
+    return ConvStack(2 * features, features, kernels * depth)

@@ -11,14 +11,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from continual_segment.networks.block_form import BlockForm, KernelName
 from continual_segment.networks.decoder import BlockDecoder, conv_block
-from continual_segment.networks.decoder_plan import (
-    KERNELS,
-    DecoderPlan,
-    KernelName,
-    block_multiply_adds,
-    multiply_adds,
-)
+from continual_segment.networks.decoder_plan import DecoderPlan, block_multiply_adds, multiply_adds
 from continual_segment.networks.encoder import NetworkConfig
 
 CHOICES: tuple[KernelName, ...] = ("projection", "2d", "p3d", "3d")  # fewer parameters first
@@ -29,7 +24,7 @@ class MixedBlock(nn.Module):
 
     def __init__(self, network: NetworkConfig, number: int) -> None:
         super().__init__()
-        self.kernels = nn.ModuleList(conv_block(network, number, KERNELS[name]) for name in CHOICES)
+        self.kernels = nn.ModuleList(conv_block(network, number, BlockForm(name)) for name in CHOICES)
         self.weights: Tensor | None = None
 
     def forward(self, *parts: Tensor) -> Tensor:
@@ -66,7 +61,7 @@ class MixedDecoder(BlockDecoder):
     def expected_cost(self, window: Sequence[int]) -> Tensor:
         """Multiply-adds of the blocks, weighted as the kernels are, per multiply-add of nnU-Net's decoder."""
         costs = [
-            [block_multiply_adds(KERNELS[name], self.network, window, number) for name in CHOICES]
+            [block_multiply_adds(BlockForm(name), self.network, window, number) for name in CHOICES]
             for number in range(len(self.stages))
         ]
         nnunet = multiply_adds(DecoderPlan.nnunet(self.network), self.network, window, self.organs)

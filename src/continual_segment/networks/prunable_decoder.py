@@ -15,9 +15,10 @@ from typing import cast
 
 from torch import Tensor, nn
 
+from continual_segment.networks.block_form import BlockForm
 from continual_segment.networks.blocks import ConvStack, initialise
 from continual_segment.networks.decoder import Decoder, conv_block
-from continual_segment.networks.decoder_plan import KERNELS, DecoderPlan
+from continual_segment.networks.decoder_plan import DecoderPlan
 
 Mask = tuple[bool, ...]
 """Per block, deepest first: is it a projection's turn?"""
@@ -59,7 +60,7 @@ class PrunableDecoder(nn.Module):
 
     def add_student(self, number: int) -> ConvStack:
         """A new projection for a block."""
-        student = conv_block(self.network, number, KERNELS["projection"])
+        student = cast(ConvStack, conv_block(self.network, number, BlockForm("projection")))
         self.students[str(number)] = student.apply(initialise)
         return student
 

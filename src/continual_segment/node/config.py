@@ -15,6 +15,8 @@ from typing import Literal
 from continual_segment.clinic.formats import canonical_format
 from continual_segment.errors import ConfigError
 from continual_segment.files.records import as_record, read_toml, refuse_unknown
+from continual_segment.model.starter import model_folder
+from continual_segment.node.dicomweb.address import parse_service
 from continual_segment.segmentation import SegmentConfig
 
 LOOPBACK = ("127.0.0.0/8", "::1/128")
@@ -69,22 +71,39 @@ class ListenConfig:
 
 @dataclass(frozen=True)
 class Destination:
-    """A DICOM node that results are sent to."""
+    """Where results are sent: a DICOM node (host, port, ae_title) or a DICOMweb service (url)."""
 
     name: str
-    host: str
-    port: int
-    ae_title: str
+    host: str = ""
+    port: int = 0
+    ae_title: str = ""
     formats: tuple[str, ...] = ("dicom_seg",)
     """dicom_seg, dicom_labelmap, rtstruct."""
+    url: str = ""
+    """Root of a DICOMweb service, such as https://pacs.example.org/dicom-web, for STOW-RS."""
+    credentials: Path | None = None
+    """TOML file with the credentials for the url's host."""
 
     def __post_init__(self) -> None:
-        check_ae_title(self.ae_title)
-        check_port(self.port)
+        if self.url:
+            self._check_web()
+        else:
+            check_ae_title(self.ae_title)
+            check_port(self.port)
+        if not self.url and (not self.host or self.credentials):
+            raise ValueError("a destination has host, port and ae_title, or a url and perhaps credentials.")
         formats = tuple(map(canonical_format, self.formats))
         if wrong := [each for each in formats if each not in DICOM_FORMATS] or (not formats and ["nothing"]):
             raise ValueError(f"formats are of {', '.join(DICOM_FORMATS)}, not {wrong[0]}.")
         object.__setattr__(self, "formats", formats)
+
+    def _check_web(self) -> None:
+        if self.host or self.port or self.ae_title:
+            raise ValueError("a destination with a url has neither host nor port nor ae_title.")
+        try:
+            parse_service(self.url)
+        except ConfigError as error:  # msgspec adds the path of the setting to a ValueError
+            raise ValueError(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -95,7 +114,7 @@ class Rule:
     """
 
     model: tuple[Path, ...]
-    """One model folder, or several whose labels are merged."""
+    """One model folder, or several whose labels are merged; `starter` is the model in the package."""
     description: tuple[str, ...] = ()
     """Patterns of SeriesDescription."""
     body_part: tuple[str, ...] = ()
@@ -170,9 +189,14 @@ class NodeConfig:
     limits: Limits = field(default_factory=Limits)
     retries: Retries = field(default_factory=Retries)
     tls: TlsConfig | None = None
-    """Without it connections are not encrypted."""
+    """Without it DICOM connections are not encrypted."""
 
     def __post_init__(self) -> None:
+        plain = [each.name for each in self.destinations if each.url and not parse_service(each.url).secure]
+        if self.tls and plain:
+            raise ValueError(
+                f"with [tls] all connections are encrypted, but the url of '{plain[0]}' is http."
+            )
         names = [each.name for each in self.destinations]
         if not names or len(set(names)) < len(names):
             raise ValueError("there is at least one destination, and each has a name of its own.")
@@ -193,11 +217,15 @@ def read_node_config(path: Path) -> NodeConfig:
     home = path.resolve().parent
     tls = config.tls and TlsConfig(*(home / each for each in vars(config.tls).values()))
     rules = tuple(replace(rule, model=_below(home, rule.model)) for rule in config.rules)
-    return replace(config, folder=home / config.folder, rules=rules, tls=tls)
+    destinations = tuple(
+        replace(each, credentials=each.credentials and home / each.credentials)
+        for each in config.destinations
+    )
+    return replace(config, folder=home / config.folder, destinations=destinations, rules=rules, tls=tls)
 
 
 def _below(home: Path, paths: Sequence[Path]) -> tuple[Path, ...]:
-    return tuple(home / path for path in paths)
+    return tuple(home / model_folder(str(path), home) for path in paths)
 
 
 def check_ae_title(title: str) -> None:

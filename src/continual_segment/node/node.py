@@ -15,7 +15,7 @@ from continual_segment.model import Model
 from continual_segment.node.config import NodeConfig
 from continual_segment.node.queue import Queue
 from continual_segment.node.receive import Receiver, start_server
-from continual_segment.node.send import Sender
+from continual_segment.node.send import Sender, web_service
 from continual_segment.node.status import Health, oldest_waiting_seconds, serve_health
 from continual_segment.node.store import Store
 from continual_segment.node.tls import server_context
@@ -34,6 +34,9 @@ def listen(config: NodeConfig) -> None:
     """Run a node until Ctrl-C or SIGTERM."""
     for folder in {folder for rule in config.rules for folder in rule.model}:
         Model.open(folder)  # a wrong path is found now, not with the first series
+    for destination in config.destinations:
+        if destination.url:
+            web_service(destination, config.tls)  # and so are wrong credentials
     with StopRequest() as stop, Node(config) as node:
         while not stop.requested:
             node.wait()

@@ -1,4 +1,4 @@
-"""Send: results go to their destinations by C-STORE, as often as it takes, within limits.
+"""Send: results go to their destinations by C-STORE or STOW-RS, as often as it takes, within limits.
 
 A result that was stored although the answer got lost is sent again. It has the same UIDs and bytes then, so
 an archive has it once.
@@ -11,8 +11,13 @@ from pathlib import Path
 
 from pynetdicom import AE
 
+from continual_segment.errors import ConfigError
 from continual_segment.files.dicom.headers import file_at, text
 from continual_segment.node.config import Destination, NodeConfig, TlsConfig
+from continual_segment.node.dicomweb.address import parse_service
+from continual_segment.node.dicomweb.credentials import find_credentials
+from continual_segment.node.dicomweb.http import WebError, WebService
+from continual_segment.node.dicomweb.services import store_file
 from continual_segment.node.queue import Delivery, Queue
 from continual_segment.node.store import Store
 from continual_segment.node.tls import client_context
@@ -42,7 +47,7 @@ class Sender:
             return False
         try:
             self._send(delivery)
-        except (NotSent, OSError) as error:
+        except (NotSent, WebError, ConfigError, OSError) as error:
             self._failed(delivery, str(error))
         else:
             self.queue.delivered(delivery)
@@ -54,7 +59,10 @@ class Sender:
         if destination is None:
             raise NotSent("the configuration has no such destination any more.")
         path = self.store.results / delivery.file
-        send_file(path, destination, self.config.listen.ae_title, self.config.tls)
+        if destination.url:
+            store_file(web_service(destination, self.config.tls), path)
+        else:
+            send_file(path, destination, self.config.listen.ae_title, self.config.tls)
 
     def _failed(self, delivery: Delivery, reason: str) -> None:
         retries, attempts = self.config.retries, delivery.attempts + 1
@@ -66,6 +74,13 @@ class Sender:
             wait = retries.wait_seconds(attempts)
             log.warning("series %s: not sent to %s, next attempt in %g s: %s", *where, wait, reason)
             self.queue.retry_delivery(delivery, reason, wait)
+
+
+def web_service(destination: Destination, tls: TlsConfig | None) -> WebService:
+    """A DICOMweb destination; its credentials are read each time, so that they can be renewed."""
+    address = parse_service(destination.url)
+    context = client_context(tls) if tls else None
+    return WebService(address, find_credentials(address, destination.credentials), context)
 
 
 def send_file(path: Path, destination: Destination, ae_title: str, tls: TlsConfig | None) -> None:

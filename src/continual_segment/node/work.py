@@ -21,7 +21,7 @@ from continual_segment.clinic.jobs import Job
 from continual_segment.clinic.manifest import request_of
 from continual_segment.clinic.outputs import OutputConfig, write_result
 from continual_segment.clinic.read import read_case
-from continual_segment.clinic.segment import segment_case
+from continual_segment.clinic.segment_case import segment_case
 from continual_segment.errors import ContinualSegmentError, ScanError
 from continual_segment.files.dicom.instance import read_instance
 from continual_segment.model import Model
@@ -106,7 +106,7 @@ class Worker:
         destinations = self.config.destinations_of(rule)
         formats = list(dict.fromkeys(name for each in destinations for name in each.formats))
         folder = self.store.results_of(series)
-        job = Job(series.id, self.store.slices_of(series.id), folder)
+        job = Job(series.id, self.store.slices_of(series.id), folder, pick=rule.pick)
         log.info("series %s: segmenting, attempt %d.", series.id, series.attempts)
         self._started = time.monotonic()
         try:

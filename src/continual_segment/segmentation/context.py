@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -25,6 +25,9 @@ class ScanContext:
     where a network has other axes. None: unknown everywhere."""
     anomaly: Tensor | None = None
     """(z, y, x): probability of diseased tissue. None: 0 everywhere."""
+    familiar: Mapping[str, float] = field(default_factory=dict)
+    """Fingerprint of a pack -> how much the scan looks like its training scans, 1 for the pack that it looks
+    most like (segmentation/domain.py). Packs that are missing: not measured; 1."""
 
     @classmethod
     def of(cls, body_part: np.ndarray | None = None, anomaly: np.ndarray | None = None) -> ScanContext:
@@ -39,12 +42,13 @@ class ScanContext:
     def on_grid(self, own: Grid, prepared: Grid) -> ScanContext:
         """The context of a scan on its `own` grid, resampled to the prepared grid."""
         part, anomaly = self.body_part, self.anomaly
-        return ScanContext.of(
+        found = ScanContext.of(
             None if part is None else nearest_neighbour(part.numpy(), (prepared.shape[0], 1, 1)),
             None
             if anomaly is None
             else resample_scan(Volume(anomaly.numpy(), own), prepared).voxels.clip(0, 1),
         )
+        return replace(found, familiar=self.familiar)
 
     def crop(self, box: Box) -> ScanContext:
         """The context of a box of every slice."""
@@ -52,16 +56,19 @@ class ScanContext:
 
     def to(self, device: torch.device) -> ScanContext:
         part, anomaly = self.body_part, self.anomaly
-        return ScanContext(
-            None if part is None else part.to(device), None if anomaly is None else anomaly.to(device)
+        return replace(
+            self,
+            body_part=None if part is None else part.to(device),
+            anomaly=None if anomaly is None else anomaly.to(device),
         )
 
     def at(self, slices: slice, lines: slice = slice(None), columns: slice = slice(None)) -> ScanContext:
         """The context of some slices, or of a part of them."""
         box = slices, lines, columns
-        return ScanContext(
-            None if self.body_part is None else self.body_part[_where_long(self.body_part, box)],
-            None if self.anomaly is None else self.anomaly[box],
+        return replace(
+            self,
+            body_part=None if self.body_part is None else self.body_part[_where_long(self.body_part, box)],
+            anomaly=None if self.anomaly is None else self.anomaly[box],
         )
 
     def with_empty_anomaly(self, shape: Sequence[int], device: torch.device) -> ScanContext:
@@ -78,6 +85,10 @@ class ScanContext:
     def coverage(self, profile: PackProfile) -> Tensor | float:
         """How well the pack covers each slice (z, 1, 1), 1 for its best covered body part."""
         return self.per_slice(profile.relative_coverage)
+
+    def familiarity(self, profile: PackProfile) -> float:
+        """How much the scan looks like those that the pack was trained on."""
+        return self.familiar.get(profile.fingerprint, 1.0)
 
     def disease(self, profile: PackProfile | None = None) -> Tensor | float:
         """Probability of a disease that this pack was not trained on; without a pack, of any disease."""

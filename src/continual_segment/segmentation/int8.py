@@ -146,7 +146,7 @@ class Int8Engine:
 
 
 def int8_engine(model: Model) -> Engine:
-    """int8 where this machine and the model's cache allow it; otherwise float32, and a warning says why."""
+    """int8 where this machine and the model's cache allow it; otherwise float32, with a warning."""
     try:
         if not has_vnni():
             raise Int8Unavailable("This CPU lacks VNNI, the instructions for int8.")

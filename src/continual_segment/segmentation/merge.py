@@ -19,17 +19,17 @@ Out: Decision
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from continual_segment.segmentation.context import ScanContext
+from continual_segment.segmentation.decide import LEAST_COVERED, MergeRule, choose, packs_that_share
 from continual_segment.segmentation.predictions import Decision, PackPrediction
+from continual_segment.segmentation.weighted import WeightedVote
 
-MergeRule = Callable[[Sequence[PackPrediction], ScanContext], Decision]
 RuleName = Literal[
     "probability",
     "ensemble",
@@ -39,9 +39,8 @@ RuleName = Literal[
     "threshold",
     "background-aware",
     "consensus",
+    "weighted",
 ]
-LEAST_COVERED = 0.5
-"""theta of the rule `threshold`, and the least coverage of a voter in `consensus`."""
 LEFT_TO_OTHERS = 0.25
 """Share of its vote that a pack without disease in its training keeps where a disease-aware pack votes too,
 in the rule `consensus`. With 0, a weak disease-aware pack costs healthy organs; with more than a third,
@@ -193,7 +192,14 @@ RULES: dict[RuleName, MergeRule] = {
     "threshold": threshold,
     "background-aware": background_aware,
     "consensus": consensus,
+    "weighted": WeightedVote(),
 }
+READ_DISEASE: frozenset[RuleName] = frozenset(
+    {"literal", "restated", "monotone", "threshold", "background-aware", "weighted"}
+)
+"""Rules that the anomaly map changes; all but `literal` only where packs differ in what disease they know."""
+READ_FAMILIARITY: frozenset[RuleName] = frozenset({"weighted"})
+"""Rules that ask which pack's training scans a scan looks like."""
 
 
 def only(name: str, rule: MergeRule) -> MergeRule:
@@ -205,45 +211,6 @@ def only(name: str, rule: MergeRule) -> MergeRule:
         return decision._replace(pack=torch.where(decision.pack < 0, decision.pack, index))
 
     return alone
-
-
-def packs_that_share(predictions: Sequence[PackPrediction]) -> list[list[PackPrediction]]:
-    """Per prediction, those of the packs that know any of its organs: itself and others, in their order."""
-    organs = [prediction.organ_ids[1:].tolist() for prediction in predictions]
-    knowing: dict[int, set[int]] = defaultdict(set)
-    for index, ids in enumerate(organs):
-        for organ in ids:
-            knowing[organ].add(index)
-    found = [sorted({index for organ in ids for index in knowing[organ]}) for ids in organs]
-    return [[predictions[index] for index in indices] for indices in found]
-
-
-def choose(
-    predictions: Sequence[PackPrediction],
-    keys: Sequence[Tensor],
-    confidence: Sequence[Tensor] | None = None,
-    scores: Sequence[Tensor] | None = None,
-    allowed: Sequence[Tensor] | None = None,
-) -> Decision:
-    """The prediction with the largest key; ties go to the larger `confidence`, the lower organ id, the first.
-
-    `confidence` defaults to the keys, `scores` to the predicted probabilities, and `allowed`, where each
-    prediction may win, to the voxels where it predicts an organ.
-    """
-    confidence = confidence or keys
-    organ = torch.zeros_like(predictions[0].organ)
-    pack = torch.full_like(organ, -1, dtype=torch.int16)
-    score, key, best = (torch.zeros_like(predictions[0].score) for _ in range(3))
-    for index, prediction in enumerate(predictions):
-        may = allowed[index] if allowed else prediction.predicts_organ
-        new_key, new_best = keys[index], confidence[index]
-        wins_tie = (new_best > best) | ((new_best == best) & (prediction.organ < organ))
-        wins = may & ((organ == 0) | (new_key > key) | ((new_key == key) & wins_tie))
-        organ = torch.where(wins, prediction.organ, organ)
-        score = torch.where(wins, scores[index] if scores else prediction.score, score)
-        key, best = torch.where(wins, new_key, key), torch.where(wins, new_best, best)
-        pack = torch.where(wins, index, pack)
-    return Decision(organ, score, pack)
 
 
 def confidence_of(prediction: PackPrediction, context: ScanContext) -> Tensor:

@@ -1,10 +1,10 @@
 """Which packs can change the label of a voxel between prepared voxels.
 
-By the rule `consensus`, an organ wins only where at least one pack that knows it finds it more probable than
-background. Outputs between prepared voxels are interpolated linearly before softmax, and the logarithm of a
-sum of exponentials is convex: an organ, or a whole with all its parts, that is less probable than background
-at every corner is so in between. Such an organ cannot win, and a pack all of whose organs are of this kind
-changes neither label nor score, so it is not asked.
+By the rules `consensus` and `weighted`, an organ wins only where at least one pack that knows it finds it
+more probable than background. Outputs between prepared voxels are interpolated linearly before softmax, and
+the logarithm of a sum of exponentials is convex: an organ, or a whole with all its parts, that is less
+probable than background at every corner is so in between. Such an organ cannot win, and a pack all of whose
+organs are of this kind changes neither label nor score, so it is not asked.
 """
 
 from __future__ import annotations

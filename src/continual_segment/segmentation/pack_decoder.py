@@ -72,7 +72,7 @@ class PackDecoder:
         """`organs` are the pack's, with their ids in the model."""
         profile = PackProfile(
             pack.name, pack.fingerprint, pack.coverage, bool(pack.anomalies), pack.distribution
-        )
+        ).with_assessment(pack.assessment, organs)
         output = DecoderOutput(pack.regions, pack.mirror_axes if mirror else (), as_nnunet)
         return cls(pack.decoder(), [organ.id for organ in organs], device, profile, engine, output)
 
@@ -81,8 +81,8 @@ class PackDecoder:
         """An anomaly head, as a decoder with one organ."""
         return cls(head.head(), [1], device, PackProfile(head.name, head.fingerprint))
 
-    def begin(self, slab_shape: Sequence[int]) -> None:
-        self.accumulator = WindowAccumulator(self.channels, slab_shape, self.organ_ids.device)
+    def begin(self, total_weight: Tensor) -> None:
+        self.accumulator = WindowAccumulator(self.channels, total_weight)
 
     def end(self) -> None:
         """Free the accumulator."""

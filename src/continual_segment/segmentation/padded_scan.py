@@ -67,6 +67,15 @@ class PaddedScan:
         depth = (own.start + first - slices.start, slices.stop - own.stop - first)
         return np.pad(inside, [depth, *self._widths[1:]], constant_values=self.intensity.padding_value)
 
+    def window_at(self, corner: Sequence[int]) -> np.ndarray:
+        """A window (z, y, x) at any place of the scan, not cropped to the body; padded where it leaves it."""
+        sizes = zip(corner, self.window, self.scan.shape, strict=True)
+        z, y, x = inside = [slice(max(at, 0), min(at + size, length)) for at, size, length in sizes]
+        voxels = self.intensity.normalise(self.scan[z][:, y, x])
+        ends = zip(inside, corner, self.window, strict=True)
+        widths = [(part.start - at, at + size - part.stop) for part, at, size in ends]
+        return np.pad(voxels, widths, constant_values=self.intensity.padding_value)
+
     def are_air(self, slices: slice, boxes: Sequence[Box]) -> list[bool]:
         """Which windows of these slices are at the side of the scan and contain only air.
 

@@ -8,14 +8,15 @@ predicts.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from continual_segment.organs import BODY_PARTS, LAST_HASHED_ID
+from continual_segment.model.assessment import Assessment, Domain
+from continual_segment.organs import BODY_PARTS, LAST_HASHED_ID, Organ
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,24 @@ class PackProfile:
     """Whether the training scans contain the disease that the anomaly map shows."""
     distribution: Mapping[str, float] = field(default_factory=dict)
     """Body part -> share of the labelled height of the training scans: the paper's P. Empty: as coverage."""
+    dice: Mapping[int, float] = field(default_factory=dict)
+    """Organ id -> Dice on the pack's own validation windows. Empty: not measured."""
+    temperature: Mapping[int, float] = field(default_factory=dict)
+    """Organ id -> by what the log-odds of its probabilities are divided. Empty: not measured; 1."""
+    domain: Domain | None = None
+    """What its training scans look like. None: not measured."""
+
+    def with_assessment(self, known: Assessment | None, organs: Sequence[Organ]) -> PackProfile:
+        """The profile with what the pack knows of itself; `organs` have their ids in the model."""
+        if known is None:
+            return self
+        measured = {organ.id: known.organs[organ.name] for organ in organs if organ.name in known.organs}
+        return replace(
+            self,
+            dice={organ: each.dice for organ, each in measured.items()},
+            temperature={organ: each.temperature for organ, each in measured.items()},
+            domain=known.domain,
+        )
 
     @property
     def rank(self) -> tuple[str, str]:
@@ -139,6 +158,14 @@ class PackPrediction:
         """Probability of the organ of each voxel; 0 for organs that the pack does not know."""
         channel = self._channels[organ.long()]
         return torch.where(channel > 0, self.probabilities.gather(0, channel[None])[0], 0.0)
+
+    def value_of(self, values: Mapping[int, float], organ: Tensor, unknown: float) -> Tensor | float:
+        """A number of the pack for the organ of each voxel; of a whole that it knows by parts, their mean."""
+        if not values:
+            return unknown
+        mean = sum(values.values()) / len(values)
+        known = [unknown, *(values.get(each, mean) for each in self.organ_ids[1:].tolist())]
+        return torch.tensor(known, device=organ.device)[self._channels[organ.long()]]
 
     def probability_of_any(self, organ_ids: Tensor) -> Tensor:
         """Sum of the probabilities of these organs."""

@@ -8,6 +8,7 @@ the box of voxels that are not 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Protocol
 
@@ -141,10 +142,11 @@ class CroppedScan:
         if known is None:
             known = ScanContext.of(regressor.regions(self.scan).body_part) if regressor else ScanContext()
         part, anomaly = known.body_part, known.anomaly
-        return ScanContext.of(
+        found = ScanContext.of(
             None if part is None else self._body_part(part.numpy()),
             None if anomaly is None else self._anomaly(anomaly.numpy()),
         )
+        return replace(found, familiar=known.familiar)
 
     def _body_part(self, part: np.ndarray) -> np.ndarray:
         """Body parts of slices along whatever axis of the network they are."""

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from continual_segment.errors import ConfigError
 from continual_segment.model import Model
+from continual_segment.model.starter import refuse_starter
 from continual_segment.segmentation.backends import FlatDecoder, FlatEncoder
 from continual_segment.segmentation.int8 import Int8Cache
 from continual_segment.segmentation.openvino_runtime import convert, import_without_telemetry
@@ -63,6 +64,7 @@ def quantise(model: Model | str | Path, scans: Sequence[Scan], config: QuantiseC
     Networks that are in the cache already are left as they are.
     """
     model, config = model if isinstance(model, Model) else Model.open(model), config or QuantiseConfig()
+    refuse_starter(model.folder)  # the cache is beside the model
     quantiser = Quantiser(Int8Cache.of(model), config)
     segmenter = Segmenter(model, config=SegmentConfig(body_parts=False, anomalies=False, progress=False))
     missing = list(quantiser.missing(model, segmenter.packs))

@@ -12,14 +12,16 @@ from continual_segment.segmentation.merge import RULES, RuleName
 class SegmentConfig:
     """How scans are divided into windows, how packs are merged, and what computes it."""
 
-    merge: RuleName = "consensus"
-    """Rule that decides voxels where packs disagree; segmentation/merge.py lists the rules."""
+    merge: RuleName = "weighted"
+    """Rule that decides voxels where packs disagree; segmentation/merge.py lists the rules. `weighted` uses
+    what packs measured of themselves when they were learned; if one did not, `consensus` takes its place."""
     nested: bool = True
     """Whether an organ and its parts, such as the aorta and its arch, share voxels instead of competing."""
     body_parts: bool = True
     """Whether merging uses the body parts that the model's regressor finds in a scan, if it has one."""
     anomalies: bool = True
-    """Whether merging uses the model's anomaly heads, if some packs are disease-aware and others are not."""
+    """Whether merging uses the model's anomaly heads, if the rule reads them: all but `literal` do so only if
+    some packs are disease-aware and others are not."""
     skip_below: float = 0.0
     """A pack does not run on windows whose body parts it covers to at most this share of its best part."""
     mirror: bool = False

@@ -25,10 +25,18 @@ from continual_segment.progress import progress_bar
 from continual_segment.segmentation.backends import Engine, FloatEngine
 from continual_segment.segmentation.clean_up import IslandRemover, PackPieces, RemovedIslands
 from continual_segment.segmentation.context import ScanContext
+from continual_segment.segmentation.domain import DomainComparison, describe_scan
 from continual_segment.segmentation.explanation import Explanation, ExplanationBuilder, disagreement
 from continual_segment.segmentation.int8 import int8_engine
 from continual_segment.segmentation.label_upsampler import LabelUpsampler
-from continual_segment.segmentation.merge import RULES, MergeRule, RuleName, only
+from continual_segment.segmentation.merge import (
+    READ_DISEASE,
+    READ_FAMILIARITY,
+    RULES,
+    MergeRule,
+    RuleName,
+    only,
+)
 from continual_segment.segmentation.nearby_packs import NearbyPacks
 from continual_segment.segmentation.nested import Nesting, merge_predictions
 from continual_segment.segmentation.pack_decoder import PackDecoder
@@ -128,7 +136,7 @@ class Segmenter:
         upsamplers = [self._upsampler(rule, first, scores or explain, nearby)]
         upsamplers += [self._upsampler(rule, sampling, nearby=nearby) for sampling in others]
         builder = self._builder(prepared) if explain else None
-        self._run(prepared, context, [upsamplers], builder, title)
+        self._run(prepared, self._context(prepared, context), [upsamplers], builder, title)
         labels, *labels_on = self._label_maps(prepared, upsamplers, grids)
         cleaned = rule.remove_islands(labels, *labels_on)
         kept = scores_of(upsamplers[0], prepared, grids[0])
@@ -136,7 +144,7 @@ class Segmenter:
         explanation = None
         if builder:
             nearest = partial(prepared.nearest, grid=labels.grid)
-            explanation = builder.explain(nearest, self.config.merge, scan, labels, kept, cleaned.changed)
+            explanation = builder.explain(nearest, self.rule, scan, labels, kept, cleaned.changed)
         return Segmentation(labels, kept, explanation, tuple(labels_on), cleaned.islands)
 
     def compare_rules(
@@ -155,7 +163,8 @@ class Segmenter:
         prepared, grid = prepare_for_windows(scan, self.prepare, self.window), scan.grid
         (sampling,) = prepared.samplings([grid])
         upsamplers = {name: self._upsampler(rule, sampling, scores) for name, rule in rules.items()}
-        self._run(prepared, context, [[each] for each in upsamplers.values()], None, title)
+        known = self._context(prepared, context, any_rule=True)
+        self._run(prepared, known, [[each] for each in upsamplers.values()], None, title)
         found = {}
         for name, upsampler in upsamplers.items():
             (labels,) = self._label_maps(prepared, [upsampler], [grid])
@@ -163,6 +172,15 @@ class Segmenter:
             cleaned.apply_to(kept, labels)
             found[name] = Segmentation(labels, kept, removed=cleaned.islands)
         return found
+
+    @property
+    def rule(self) -> RuleName:
+        """The config's merge rule, or `consensus` in place of `weighted` if a pack knows nothing of itself.
+
+        Beside packs that are weighed, one that is not would win too often.
+        """
+        unknown = any(pack.profile.domain is None for pack in self.packs)
+        return "consensus" if self.config.merge == "weighted" and unknown else self.config.merge
 
     def merge_rule(self, name: RuleName | None = None) -> LabelRule:
         """All packs by a merge rule, by default the config's; nested organs and islands as in the config."""
@@ -178,7 +196,7 @@ class Segmenter:
 
     def _label_rule(self, packs: Collection[str], name: RuleName | None = None) -> LabelRule:
         nesting = self._nesting_of(*packs) if self.config.nested else None
-        merge = partial(merge_predictions, RULES[name or self.config.merge], nesting=nesting)
+        merge = partial(merge_predictions, RULES[name or self.rule], nesting=nesting)
         pieces = [(self.organs_of_pack[pack], self.pieces_of_pack[pack]) for pack in packs]
         known = {organ for organs, _ in pieces for organ in organs}
         organs = [organ for organ in self.organs if organ in known]
@@ -187,14 +205,13 @@ class Segmenter:
     def _run(
         self,
         scan: PreparedScan,
-        context: ScanContext | None,
+        known: ScanContext,
         upsamplers: Sequence[Sequence[LabelUpsampler]],
         builder: ExplanationBuilder | None,
         title: str,
     ) -> None:
         """Run the networks on a scan and merge every slab; `upsamplers` holds one list of grids per rule."""
-        config, needed = self.config, any(pack.profile.coverage for pack in self.packs)
-        known = scan.context(context, self.regressor if needed else None)
+        config = self.config
         sliding = SlidingWindow(scan.padded, self.encode, self.packs, self.heads, known, config, scan.tiling)
         windows = count_windows(scan.padded.shape, self.window, config.overlap, scan.tiling)
         with (
@@ -206,6 +223,31 @@ class Segmenter:
             for slab in sliding.slabs(bar.update):
                 self.merge_slab(slab, upsamplers, builder)
                 del slab  # before the next row of windows needs memory
+
+    def _context(self, scan: PreparedScan, given: ScanContext | None, any_rule: bool = False) -> ScanContext:
+        """What is known about a scan before it is segmented, as far as the merge rule asks for it."""
+        needed = any(pack.profile.coverage for pack in self.packs)
+        known = scan.context(given, self.regressor if needed else None)
+        if known.familiar or not (any_rule or self.rule in READ_FAMILIARITY):
+            return known
+        return replace(known, familiar=self.familiarity(scan))
+
+    def familiarity(self, scan: PreparedScan) -> dict[str, float]:
+        """Fingerprint of each pack with a domain -> how much the scan looks like its training scans."""
+        if self._domains is None:
+            return {}
+        return self._domains.familiarity(describe_scan(scan.padded, self.encode, self._device))
+
+    @cached_property
+    def _domains(self) -> DomainComparison | None:
+        """None if there is nothing to compare."""
+        known = {pack.profile.fingerprint: pack.profile.domain for pack in self.packs}
+        domains = {pack: domain for pack, domain in known.items() if domain}
+        return DomainComparison(domains) if len(domains) > 1 else None
+
+    @property
+    def _device(self) -> torch.device:
+        return torch.device(self.config.device)
 
     def merge_slab(
         self,
@@ -234,11 +276,11 @@ class Segmenter:
 
     @cached_property
     def _nearby(self) -> NearbyPacks | None:
-        """None where packs that see no organ nearby have a say all the same, or could not be found.
+        """None where packs that see no organ nearby count all the same, or could not be found.
 
         Of overlapping regions only one is in a prediction, the others may be present as well.
         """
-        if self.config.merge != "consensus" or any(pack.regions for pack in self.packs):
+        if self.rule not in ("consensus", "weighted") or any(pack.regions for pack in self.packs):
             return None
         return NearbyPacks(self.packs, self.nesting if self.config.nested else Nesting({}))
 
@@ -263,9 +305,10 @@ class Segmenter:
 
     @property
     def _uses_anomalies(self) -> bool:
-        """Whether disease changes the result: some packs are disease-aware, others are not."""
-        aware = {pack.profile.anomaly_aware for pack in self.packs}
-        return self.config.anomalies and len(aware) == 2
+        """Whether the rule reads disease: most do so only if some packs know disease and others do not."""
+        if not self.config.anomalies or self.rule not in READ_DISEASE:
+            return False
+        return self.rule == "literal" or len({pack.profile.anomaly_aware for pack in self.packs}) == 2
 
     @cached_property
     def _label_of(self) -> np.ndarray:
@@ -295,7 +338,7 @@ def requested_packs(model: Model, names: Sequence[str] | None) -> list[str]:
     if names is None:
         return sorted(known)
     if not names:
-        raise ModelError(f"No pack was asked for. {model.folder} has {', '.join(known) or 'none'}.")
+        raise ModelError(f"No pack was requested. {model.folder} has {', '.join(known) or 'none'}.")
     if unknown := [name for name in names if name not in known]:
         hint = "".join(did_you_mean(name, known) for name in unknown)
         raise ModelError(
@@ -316,7 +359,7 @@ def requested_organs(
         return sorted(known.values(), key=lambda organ: organ.id)
     requested = {canonical_name(name): name for name in names}
     if not requested:
-        raise ModelError(f"No organ was asked for. {folder} knows {', '.join(sorted(known))}.")
+        raise ModelError(f"No organ was requested. {folder} knows {', '.join(sorted(known))}.")
     if unknown := [given for name, given in requested.items() if name not in known]:
         hint = "".join(did_you_mean(canonical_name(given), known) for given in unknown)
         raise ModelError(

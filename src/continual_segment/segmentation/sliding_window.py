@@ -71,12 +71,12 @@ class SlidingWindow:
         total_weight = torch.zeros(slab_shape, dtype=self.weights.dtype, device=self.device)
         give_back_freed_memory()  # of reading, before the accumulators are allocated
         for decoder in self.decoders:
-            decoder.begin(slab_shape)
+            decoder.begin(total_weight)
         for start, following in zip(self.starts, [*self.starts[1:], self.scan.shape[0]], strict=True):
             self._run_row(slice(start, start + self.scan.window[0]), advance)
             for box in self.boxes:
                 total_weight[:, *box] += self.weights
-            yield self._finish(slice(start, following), total_weight)
+            yield self._finish(slice(start, following))
             give_back_freed_memory()  # of merging, whose blocks have other sizes than those of a row
             move_up(total_weight, following - start)
             for decoder in self.decoders:
@@ -124,15 +124,15 @@ class SlidingWindow:
                         decoder.add_batch(features, self.weights, batch, axes)
             advance(len(batch))
 
-    def _finish(self, slices: slice, total_weight: Tensor) -> Slab:
+    def _finish(self, slices: slice) -> Slab:
         """The padded slices that are finished, without padding."""
         own, (depth, *across) = self.scan.unpadded(slices), self.scan.inside
         first = depth.start - slices.start
         inside = slice(first + own.start, first + own.stop), across[0], across[1]
         finished = slices.stop - slices.start
-        outputs = [pack.accumulator.finish(finished, total_weight, inside) for pack in self.packs]
+        outputs = [pack.accumulator.finish(finished, inside) for pack in self.packs]
         for head in self.heads:
-            self._mark_disease(own, head, head.accumulator.finish(finished, total_weight, inside))
+            self._mark_disease(own, head, head.accumulator.finish(finished, inside))
         return Slab(own, self.packs, outputs, self.context, self.scan.box)
 
     def _mark_disease(self, slices: slice, head: PackDecoder, output: AccumulatedSlab) -> None:

@@ -3,7 +3,7 @@
 Logits of overlapping windows are averaged, as in nnU-Net. The last layer of a decoder is linear, so averaging
 its input and applying the layer afterwards gives the same result: whichever has fewer channels is averaged,
 the finest features or the logits. Memory does not grow with the number of organs, and the last layer runs
-once per voxel instead of once per window.
+once per voxel instead of once per window. A pack takes no memory while none of its windows ran on the slab.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class AccumulatedSlab:
     """Mean output of one pack over some slices."""
 
     values: Tensor
-    """(channel, z, y, x): features or logits."""
+    """(channel, z, y, x): features or logits; without meaning where the share is 0."""
     share: Tensor | None
     """(z, y, x): weight of the windows that ran divided by the weight of all windows; None where all ran."""
 
@@ -43,46 +43,74 @@ class AccumulatedSlab:
 
 
 class WindowAccumulator:
-    """Weighted sum of the windows of a slab; the slab moves up along the scan."""
+    """Weighted sum of the windows of a slab; the slab moves up along the scan.
 
-    def __init__(self, channels: int, slab_shape: Sequence[int], device: torch.device) -> None:
-        self.total = torch.zeros(channels, *slab_shape, dtype=STORED_AS, device=device)
-        """(channel, z, y, x)"""
+    The sums exist from the first window that runs until the slab has moved past the last one.
+    """
+
+    def __init__(self, channels: int, total_weight: Tensor) -> None:
+        """`total_weight` (z, y, x) is that of all windows, run or skipped, and is shared by all packs.
+
+        Its owner adds the windows of a row after the packs have, and moves it up before them.
+        """
+        self.channels, self.total_weight = channels, total_weight
+        self.total: Tensor | None = None
+        """(channel, z, y, x); None as long as no window ran."""
         self.skipped_weight: Tensor | None = None
-        """(z, y, x): weight of the windows that did not run; None as long as all ran, the usual case."""
+        """(z, y, x): weight of the windows that did not run; None if all ran, the usual case, or none."""
+        self._reached = 0
+        """Slices of the slab that a window ran on."""
 
     def add(self, values: Tensor, weights: Tensor, box: Box) -> None:
         """Add one window (channel, z, y, x) at its lines and columns of the slab."""
+        if self.total is None:
+            self.total = self._allocate()
+        self._reached = len(self.total_weight)
         for total, value in zip(self.total, values, strict=True):  # by channel, so that products stay small
             total[:, *box] += value * weights
 
+    def _allocate(self) -> Tensor:
+        if self.total_weight.any():  # of earlier rows, on none of which the pack ran
+            self.skipped_weight = self.total_weight.clone()
+        shape = self.channels, *self.total_weight.shape
+        return torch.zeros(shape, dtype=STORED_AS, device=self.total_weight.device)
+
     def skip(self, weights: Tensor, boxes: Sequence[Box]) -> None:
         """Record windows that did not run."""
+        if self.total is None:
+            return  # as none of the slab did
         if boxes and self.skipped_weight is None:
-            self.skipped_weight = torch.zeros_like(self.total[0], dtype=weights.dtype)
+            self.skipped_weight = torch.zeros_like(self.total_weight)
         for box in boxes:
             self.skipped_weight[:, *box] += weights  # type: ignore[index]
 
-    def finish(
-        self, slices: int, total_weight: Tensor, inside: tuple[slice, slice, slice]
-    ) -> AccumulatedSlab:
-        """The mean over the first slices, cropped to `inside`; valid until the slab moves up.
-
-        `total_weight` (z, y, x) is that of all windows, run or skipped.
-        """
-        ran, share = total_weight[:slices], None
+    def finish(self, slices: int, inside: tuple[slice, slice, slice]) -> AccumulatedSlab:
+        """The mean over the first slices, cropped to `inside`; valid until the slab moves up."""
+        total_weight, share = self.total_weight[:slices], None
+        if self.total is None:
+            return self._background(total_weight[inside])
+        ran = total_weight
         if self.skipped_weight is not None and self.skipped_weight[:slices].any():
             # exactly 0 where no window ran, because both weights are summed in the same order
             ran = ran - self.skipped_weight[:slices]
-            share = (ran / total_weight[:slices])[inside]
+            share = (ran / total_weight)[inside]
             ran = torch.where(ran > 0, ran, 1.0)
         for total in self.total:
             total[:slices] /= ran
         return AccumulatedSlab(self.total[:, :slices][(slice(None), *inside)], share)
 
+    def _background(self, like: Tensor) -> AccumulatedSlab:
+        """Of a pack that did not run: views of one zero, which take no memory."""
+        values = torch.zeros((), dtype=STORED_AS, device=like.device)
+        return AccumulatedSlab(values.expand(self.channels, *like.shape), like.new_zeros(()).expand_as(like))
+
     def move_up(self, slices: int) -> None:
-        for slab in self.total if self.skipped_weight is None else (*self.total, self.skipped_weight):
-            move_up(slab, slices)
+        self._reached -= slices
+        if self._reached <= 0:
+            self.total = self.skipped_weight = None
+        elif self.total is not None:
+            for slab in self.total if self.skipped_weight is None else (*self.total, self.skipped_weight):
+                move_up(slab, slices)
 
 
 def move_up(slab: Tensor, slices: int) -> None:

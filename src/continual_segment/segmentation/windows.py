@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+
+Place = TypeVar("Place")
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,21 @@ def window_starts(length: int, window: int, overlap: float) -> list[int]:
     step = max(1, int(window * (1 - overlap) + 1e-6))  # whole voxels, or rounding reduces the overlap
     count = -(-(length - window) // step) + 1
     return [round(start) for start in np.linspace(0, length - window, count)]
+
+
+def covering_corners(shape: Sequence[int], window: Sequence[int]) -> list[list[int]]:
+    """First voxels of windows side by side; a scan smaller than a window is in the middle of it."""
+    starts = [
+        window_starts(length, size, overlap=0.0) if length > size else [(length - size) // 2]
+        for length, size in zip(shape, window, strict=True)
+    ]
+    return [[z, y, x] for z in starts[0] for y in starts[1] for x in starts[2]]
+
+
+def spread_evenly(places: Sequence[Place], at_most: int) -> list[Place]:
+    """So many of the places, from the first to the last."""
+    kept = np.linspace(0, len(places) - 1, min(at_most, len(places))).round().astype(int)
+    return [places[number] for number in kept]
 
 
 def gaussian_weights(window: Sequence[int]) -> np.ndarray:

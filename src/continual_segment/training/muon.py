@@ -3,8 +3,8 @@
 The gradient of a convolution is dominated by few directions; plain momentum and Adam follow those and learn
 the rest late. Muon turns the momentum matrix (outputs x inputs times kernel) into the nearest matrix with
 equal singular values before it takes the step. With few updates to spend, that learns several times more
-from each (results/README.md). Norms, biases, up-sampling and output heads are not such matrices: they stay
-with AdamW.
+from each (results/laptop/README.md). Norms, biases, up-sampling and output heads are not such matrices: they
+stay with AdamW.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from continual_segment.networks.blocks import ConvBlock
+from continual_segment.networks.blocks import ConvBlock, ReducedConv
 from continual_segment.networks.slice_scorer import SliceScorer
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
@@ -77,5 +77,10 @@ def orthogonalise(matrix: Tensor, rounds: int = 5) -> Tensor:
 def hidden_convolutions(module: nn.Module) -> list[Tensor]:
     """Weights that change between two sets of features: no image enters and no class leaves there."""
     blocks = [block.conv for block in module.modules() if isinstance(block, ConvBlock)]
+    reduced = [conv for block in module.modules() if isinstance(block, ReducedConv) for conv in block.kernels]
     scorer = [conv for net in module.modules() if isinstance(net, SliceScorer) for conv in net.hidden]
-    return [conv.weight for conv in (*blocks, *scorer) if conv.in_channels > 1 and conv.weight.requires_grad]
+    return [
+        conv.weight
+        for conv in (*blocks, *reduced, *scorer)
+        if conv.in_channels > 1 and conv.weight.requires_grad
+    ]

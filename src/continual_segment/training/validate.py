@@ -26,8 +26,12 @@ class Overlaps:
     def dice(self) -> float:
         """Mean over the organs that occur; nan where none does."""
         present = self.true[1:] > 0
-        dice = 2 * self.overlap / (self.predicted + self.true).clamp_min(1)
-        return float(dice[1:][present].mean()) if present.any() else float("nan")
+        return float(self.dice_per_organ[present].mean()) if present.any() else float("nan")
+
+    @property
+    def dice_per_organ(self) -> Tensor:
+        """(organ,): 0 where an organ neither is nor was found."""
+        return (2 * self.overlap / (self.predicted + self.true).clamp_min(1))[1:]
 
 
 @torch.no_grad()

@@ -12,6 +12,8 @@ from continual_segment.volume import Grid
 
 MOST_VOXELS = 16_000_000
 """A browser needs about 20 bytes for each of a scan and its labels: 320 MB."""
+MOST_WITHOUT_GRAPHICS = 2_000_000
+"""Where a processor draws in place of a graphics card, time grows with every voxel."""
 MOST_ON_A_SIDE = 1024
 """Half of what browsers on desktops allow for a 3D texture; some phones allow no more than this."""
 

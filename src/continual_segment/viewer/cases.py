@@ -19,6 +19,7 @@ from continual_segment.evaluation.label_source import LabelSource, open_labels
 from continual_segment.files import read_labels
 from continual_segment.files.records import read_json
 from continual_segment.names import check_file_name, printable
+from continual_segment.segmentation.clean_up import RemovedIslands
 from continual_segment.volume import LabelMap
 
 SCANS = "scans"
@@ -40,6 +41,13 @@ class ViewLabels:
     read: Callable[[], LabelMap]
     results: Path | None = None
     """The folder that `conseg segment` wrote, where the label map is from it."""
+    removed: tuple[RemovedIslands, ...] = ()
+    """What clean-up removed from it."""
+
+    def beside(self, case: str, kind: str, ending: str = ".nii.gz") -> Path | None:
+        """A file that `conseg segment` wrote beside the label map of a case, where it did."""
+        path = self.results and Job(case, self.results, self.results).beside(self.results, kind, ending)
+        return path if path and path.is_file() else None
 
 
 @dataclass(frozen=True)
@@ -52,17 +60,6 @@ class ViewCase:
     status: Status = "good"
     notes: tuple[str, ...] = ()
     """Sentences on what needs attention."""
-
-    @property
-    def explained(self) -> int | None:
-        """Index of the label map that `conseg segment` wrote, perhaps with its reasons."""
-        return next((index for index, labels in enumerate(self.labels) if labels.results), None)
-
-    def beside(self, kind: str, ending: str = ".nii.gz") -> Path | None:
-        """A file that `conseg segment` wrote beside that label map, where it did."""
-        folder = None if self.explained is None else self.labels[self.explained].results
-        path = folder and Job(self.name, folder, folder).beside(folder, kind, ending)
-        return path if path and path.is_file() else None
 
 
 @dataclass(frozen=True)
@@ -79,6 +76,16 @@ class Manifest:
     """The part of a manifest that is shown."""
 
     input: ManifestInput = ManifestInput()
+    removed_islands: tuple[RemovedIslands, ...] = ()
+
+    @property
+    def is_warning(self) -> bool:
+        return bool(self.input.problems or self.input.warnings)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        found = self.input
+        return tuple(map(printable, (*found.problems, *found.warnings, *found.changed)))
 
 
 def find_cases(paths: Sequence[Path]) -> list[ViewCase]:
@@ -112,26 +119,25 @@ def _names(results: Path) -> list[str]:
 
 
 def _without_scan(results: Path, name: str) -> ViewCase:
-    status, notes = _from_manifest(results, name)
     labels = _of_results(results)(name)
     hint = "The scan was not given, so labels alone are shown: conseg view SCAN_OR_FOLDER RESULTS shows both."
     if labels is None:
         return ViewCase(name, None, (), "failed", (_no_labels(name, results),))
+    status, notes = _from_manifests([labels], name)
     return ViewCase(name, None, (labels,), status, (*notes, hint))
 
 
 def _with_scans(scans: Path, labels: Sequence[Path]) -> list[ViewCase]:
     jobs = list_jobs(scans, labels[0] if labels else scans.parent / "no_results")
     find = [_labels_at(path, alone=len(jobs) == 1) for path in labels]
-    results = next((path for path in labels if path.is_dir() and is_results(path)), None)
-    return [_case_of(job, labels, find, results) for job in jobs]
+    return [_case_of(job, labels, find) for job in jobs]
 
 
-def _case_of(job: Job, paths: Sequence[Path], find: Sequence[FindLabels], results: Path | None) -> ViewCase:
+def _case_of(job: Job, paths: Sequence[Path], find: Sequence[FindLabels]) -> ViewCase:
     found = [each(job.case) for each in find]
-    status, notes = _from_manifest(results, job.case) if results else ("good", ())
     missing = [_no_labels(job.case, path) for path, labels in zip(paths, found, strict=True) if not labels]
     there = tuple(labels for labels in found if labels)
+    status, notes = _from_manifests(there, job.case)
     if missing:
         status = "warning" if there else "failed"
     return ViewCase(job.case, job.source, there, status, (*missing, *notes))
@@ -157,7 +163,10 @@ def _of_results(folder: Path) -> FindLabels:
         check_file_name(case, f"{folder}: the case", ScanError)
         paths = (folder / f"{case}{ending}" for ending in ENDINGS)
         path = next((path for path in paths if path.is_file()), None)
-        return ViewLabels(folder.resolve().name, partial(read_labels, path), folder) if path else None
+        if path is None:
+            return None
+        removed = _read_manifest(folder, case).removed_islands
+        return ViewLabels(folder.resolve().name, partial(read_labels, path), folder, removed)
 
     return find
 
@@ -176,14 +185,19 @@ def _no_labels(case: str, path: Path) -> str:
     return f"{printable(case)} has no label map in {path}: segmenting it failed, or wrote other formats."
 
 
-def _from_manifest(results: Path, case: str) -> tuple[Status, tuple[str, ...]]:
-    """What the manifest of a case says about its scan."""
+def _read_manifest(results: Path, case: str) -> Manifest:
+    """What the manifest of a case records; one that cannot be read is a warning."""
     path = results / MANIFESTS / f"{check_file_name(case, f'{results}: the case', ScanError)}.json"
     if not path.is_file():
-        return "good", ()
+        return Manifest()
     try:
-        found = read_json(path, Manifest, ScanError, "Segment the scan again.").input
+        return read_json(path, Manifest, ScanError, "Segment the scan again.")
     except ContinualSegmentError as error:
-        return "warning", (str(error),)
-    urgent = (*found.problems, *found.warnings)
-    return ("warning" if urgent else "good"), tuple(map(printable, (*urgent, *found.changed)))
+        return Manifest(ManifestInput(problems=(str(error),)))
+
+
+def _from_manifests(labels: Sequence[ViewLabels], case: str) -> tuple[Status, tuple[str, ...]]:
+    """Status and notes of a case by all manifests of it."""
+    found = [_read_manifest(each.results, case) for each in labels if each.results]
+    notes = dict.fromkeys(note for manifest in found for note in manifest.notes)
+    return ("warning" if any(each.is_warning for each in found) else "good"), tuple(notes)

@@ -14,8 +14,9 @@ from continual_segment.viewer.organ_table import OrganTable, with_names
 def compare(case: ViewCase, reference: int, other: int) -> dict[str, Any]:
     """Dice and HD95 of the organs of the reference, by their number on the page; null where undefined."""
     read = [labels.read() for labels in case.labels]
-    numbers = OrganTable.of(read).numbers
-    truth, prediction = with_names(read[reference]), with_names(read[other])
+    named = [with_names(labels) for labels in read]
+    numbers = OrganTable.of(read, named).numbers
+    truth, prediction = named[reference], named[other]
     rows = score_case(case.name, labels_on(prediction, truth.grid), truth)
     known = {row.organ: row for row in rows if row.organ in numbers}
     return {

@@ -37,7 +37,8 @@ class LoadedCase:
 def load_case(case: ViewCase) -> LoadedCase:
     """Read everything that is measured and shown of a case."""
     read = [labels.read() for labels in case.labels]
-    table, maps = OrganTable.of(read), [with_names(labels) for labels in read]
+    maps = [with_names(labels) for labels in read]
+    table = OrganTable.of(read, maps)
     if case.scan is None:
         if not maps:
             raise ScanError(" ".join(case.notes))

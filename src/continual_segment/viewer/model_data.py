@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from continual_segment.model import Model, OrganPack, verify
+from continual_segment.model.pieces import OrganPieces
 from continual_segment.names import printable
 from continual_segment.organs import BODY_PARTS
+from continual_segment.segmentation.clean_up import known_pieces
 from continual_segment.viewer.organ_table import colour_of, group_of
 
 CARD = {
@@ -33,6 +35,13 @@ def model_data(folder: Path) -> dict[str, Any]:
     }
 
 
+def training_volumes(folder: Path) -> dict[int, OrganPieces]:
+    """By organ id, volumes and pieces in the training labels of all packs that know the organ."""
+    model = Model.open(folder)
+    packs = [model.pack(name) for name in model.pack_names]
+    return known_pieces((pack.organs, pack.pieces) for pack in packs)
+
+
 def verification_data(folder: Path) -> dict[str, Any]:
     """What `conseg verify` finds."""
     found = verify(folder)
@@ -56,17 +65,24 @@ def _pack_data(model: Model, pack: OrganPack) -> dict[str, Any]:
         "card": _card_data(pack.card),
         "organs": [
             {
-                "name": organ.name.replace("_", " "),
+                "name": organ.name,
+                "shown": organ.name.replace("_", " "),
                 "id": organ.id,
                 "snomed": organ.snomed,
                 "body_part": organ.body_part,
                 "group": group_of(organ).replace("_", " "),
                 "side": organ.side,
                 "colour": colour_of(organ),
+                "trained": _trained(pack.pieces.get(organ.name)),
             }
             for organ in model.organs_of(pack)
         ],
     }
+
+
+def _trained(pieces: OrganPieces | None) -> dict[str, Any] | None:
+    """Volumes in the training labels; None where not measured."""
+    return {"scans": pieces.scans, "volume_ml": pieces.volume_ml} if pieces else None
 
 
 def _card_data(card: dict[str, Any]) -> dict[str, str]:

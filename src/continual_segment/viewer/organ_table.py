@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from continual_segment.files.label_table import label_colour
+from continual_segment.files.organ_colours import label_colour
 from continual_segment.names import printable
 from continual_segment.organs import Organ, canonical_name, find_organ, in_table, wholes_of
 from continual_segment.volume import LabelMap
@@ -26,7 +26,7 @@ OTHER = "other"
 
 def with_names(labels: LabelMap) -> LabelMap:
     """The label map with a name for every label in it: our spelling, `label_7` where there is none."""
-    found = np.flatnonzero(np.bincount(labels.voxels.ravel())).tolist()
+    found = {int(value) for plane in labels.voxels for value in np.flatnonzero(np.bincount(plane.ravel()))}
     numbers = sorted({*labels.names, *found} - {0})
     spelled = {number: canonical_name(labels.names.get(number, "")) for number in numbers}
     return replace(labels, names={number: name or f"label_{number}" for number, name in spelled.items()})
@@ -42,8 +42,9 @@ class OrganTable:
     """Name -> how files that are not in our spelling write it."""
 
     @classmethod
-    def of(cls, maps: Sequence[LabelMap]) -> OrganTable:
-        names = {name for labels in maps for name in with_names(labels).names.values()}
+    def of(cls, maps: Sequence[LabelMap], named: Sequence[LabelMap]) -> OrganTable:
+        """Of label maps as they are in the files, and as `with_names` returns them."""
+        names = {name for labels in named for name in labels.names.values()}
         written = {canonical_name(name): name for labels in maps for name in labels.names.values()}
         ordered = sorted((find_organ(name) for name in names), key=lambda organ: (group_of(organ), organ.id))
         return cls(tuple(organ.name for organ in ordered), written)

@@ -7,20 +7,24 @@ Out: PreparedView: scan, label maps, winning packs and probabilities on one boun
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from continual_segment.clinic.quality_flags import FlagLimits, quality_flags
 from continual_segment.clinic.statistics import organ_statistics
 from continual_segment.clinic.summary import summarise
 from continual_segment.data.resample import resample_scan
 from continual_segment.errors import ScanError
 from continual_segment.files import labels_on, read_labels, read_scan, write_bytes, write_labels, write_scan
 from continual_segment.files.records import read_json
+from continual_segment.model.pieces import OrganPieces
 from continual_segment.names import printable
+from continual_segment.organs import find_organ
+from continual_segment.segmentation.clean_up import RemovedIslands
 from continual_segment.segmentation.explanation import OrganQuality
 from continual_segment.segmentation.nested import layers
 from continual_segment.viewer.bounds import MOST_VOXELS, bounded, size_text
@@ -30,9 +34,12 @@ from continual_segment.viewer.middles import middle_of_each
 from continual_segment.volume import Grid, LabelMap
 
 LONGEST_NOTE = 600
-SCAN, PACKS, SCORES = "scan.nii", "packs.bin", "scores.bin"
-STATISTICS = ("volume_ml", "mean_hu", "deviation_hu", "mean_score", "contested_share")
+SCAN = "scan.nii"
+STATISTICS = ("volume_ml", "mean_hu", "deviation_hu")
 """Columns of clinic's table that the page shows."""
+LIMITS = FlagLimits()
+Trained = Mapping[int, OrganPieces]
+"""By organ id, what the packs of a model measured of their training labels."""
 
 
 @dataclass(frozen=True)
@@ -54,33 +61,41 @@ class PreparedView:
 
 def file_names(case: ViewCase) -> list[str]:
     """Of all files that the page may request of a case."""
-    return [SCAN, *map(labels_file, range(len(case.labels))), PACKS, SCORES]
+    files = (labels_file, packs_file, scores_file)
+    return [SCAN, *(name(index) for index in range(len(case.labels)) for name in files)]
 
 
 def labels_file(index: int) -> str:
     return f"labels{index}.nii"
 
 
-def prepare_view(case: ViewCase, folder: Path, most_voxels: int = MOST_VOXELS) -> PreparedView:
-    """Write the small files of a case into `folder` and describe them."""
+def packs_file(index: int) -> str:
+    return f"packs{index}.bin"
+
+
+def scores_file(index: int) -> str:
+    return f"scores{index}.bin"
+
+
+def prepare_view(
+    case: ViewCase, folder: Path, most_voxels: int = MOST_VOXELS, trained: Trained | None = None
+) -> PreparedView:
+    """Write the small files of a case into `folder` and describe them; `trained` adds flags of volumes."""
     loaded = load_case(case)
     grid = replace(bounded(loaded.upright.grid, most_voxels), orientation="RAS")
     small = [loaded.table.renumber(labels_on(each, grid)) for each in loaded.maps]
     write_scan(folder / SCAN, resample_scan(loaded.upright, grid, np.int16))
     for index, labels in enumerate(small):
         write_labels(folder / labels_file(index), LabelMap(labels.voxels, grid))
-    quality = _read_quality(case)
     data = {
         **_description(case, loaded, grid),
         "maps": [
-            _map_data(case, index, loaded, quality if index == case.explained else Quality())
+            _map_data(case, index, loaded, trained or {})
+            | _reasons(case, index, grid, folder)
             | {"middles": middle_of_each(labels)}
             for index, labels in enumerate(small)
         ],
-        "explained": case.explained,
-        "rule": printable(quality.rule),
-        "packs": _write_packs(case, grid, folder),
-        "has_scores": _write_scores(case, grid, folder),
+        "flags": LIMITS.meanings(),
     }
     written = {name: folder / name for name in file_names(case) if (folder / name).is_file()}
     return PreparedView(data, written)
@@ -100,46 +115,68 @@ def _description(case: ViewCase, loaded: LoadedCase, grid: Grid) -> dict[str, An
     }
 
 
-def _map_data(case: ViewCase, index: int, loaded: LoadedCase, quality: Quality) -> dict[str, Any]:
+def _map_data(case: ViewCase, index: int, loaded: LoadedCase, trained: Trained) -> dict[str, Any]:
     """A label map's title, its own numbers, and a row per organ in it, by the organ's number on the page."""
     labels, numbers = loaded.maps[index], loaded.table.numbers
+    quality = _read_quality(case, index)
     rows = organ_statistics(loaded.scan, layers(labels), quality.organs)
-    found = {organ.name: organ for organ in summarise(case.name, labels, nested=True, seconds=0).found}
+    edges = {
+        organ.name: organ.touches_edge for organ in summarise(case.name, labels, nested=True, seconds=0).found
+    }
+    removed = case.labels[index].removed
     return {
         "title": printable(case.labels[index].title),
         "file": labels_file(index),
+        "rule": printable(quality.rule),
         "values": {numbers[name]: value for value, name in labels.names.items()},
         "organs": {
             numbers[row["organ"]]: {name: row[name] for name in STATISTICS}
-            | {"touches_edge": found[row["organ"]].touches_edge}
             | ({} if case.scan else {"mean_hu": None, "deviation_hu": None})
+            | {"flags": _flags(row | {"touches_edge": edges[row["organ"]]}, trained, removed)}
             for row in rows
-            if row["organ"] in found
+            if row["organ"] in edges
         },
     }
 
 
-def _read_quality(case: ViewCase) -> Quality:
-    path = case.beside("quality", ".json")
+def _flags(
+    row: Mapping[str, Any], trained: Trained, removed: Sequence[RemovedIslands]
+) -> list[dict[str, str]]:
+    name = row["organ"]
+    islands = next((each for each in removed if each.organ == name), None)
+    return [asdict(flag) for flag in quality_flags(row, trained.get(find_organ(name).id), islands, LIMITS)]
+
+
+def _read_quality(case: ViewCase, index: int) -> Quality:
+    path = case.labels[index].beside(case.name, "quality", ".json")
     return read_json(path, Quality, ScanError, "Segment the scan again.") if path else Quality()
 
 
-def _write_packs(case: ViewCase, grid: Grid, folder: Path) -> dict[int, str]:
+def _reasons(case: ViewCase, index: int, grid: Grid, folder: Path) -> dict[str, Any]:
+    """Write winning packs and probabilities of a label map, and name their files; "" where there is none."""
+    return {
+        "packs": _write_packs(case, index, grid, folder),
+        "packs_file": packs_file(index),
+        "scores_file": scores_file(index) if _write_scores(case, index, grid, folder) else "",
+    }
+
+
+def _write_packs(case: ViewCase, index: int, grid: Grid, folder: Path) -> dict[int, str]:
     """Write the number of the winning pack of every voxel; return the packs' names."""
-    path = case.beside("packs")
+    path = case.labels[index].beside(case.name, "packs")
     if path is None:
         return {}
     packs = read_labels(path)
-    write_bytes(folder / PACKS, labels_on(packs, grid).voxels.astype(np.uint8).tobytes())
+    write_bytes(folder / packs_file(index), labels_on(packs, grid).voxels.astype(np.uint8).tobytes())
     return {number: printable(name) for number, name in packs.names.items()}
 
 
-def _write_scores(case: ViewCase, grid: Grid, folder: Path) -> bool:
+def _write_scores(case: ViewCase, index: int, grid: Grid, folder: Path) -> bool:
     """Write the probability of every voxel in 255 steps; return whether there are any."""
-    path = case.beside("scores")
+    path = case.labels[index].beside(case.name, "scores")
     if path is None:
         return False
     scores = read_scan(path)
     steps = LabelMap(np.rint(np.clip(scores.voxels, 0, 1) * 255).astype(np.uint8), scores.grid)
-    write_bytes(folder / SCORES, labels_on(steps, grid).voxels.tobytes())
+    write_bytes(folder / scores_file(index), labels_on(steps, grid).voxels.tobytes())
     return True

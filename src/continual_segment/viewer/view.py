@@ -14,9 +14,10 @@ from continual_segment.clinic.outputs import OutputConfig
 from continual_segment.clinic.segment import segment
 from continual_segment.errors import ConfigError
 from continual_segment.model import Model
+from continual_segment.model.starter import model_folder
 from continual_segment.viewer.cases import ViewCase, find_cases, is_results
 from continual_segment.viewer.server import ViewerServer
-from continual_segment.viewer.site import CaseStore, make_site
+from continual_segment.viewer.site import make_site
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +40,8 @@ def view(
     """
     stop_when_asked_to_end()
     with tempfile.TemporaryDirectory(prefix="conseg-view-") as folder:
-        model_folder = None if model is None else Path(model)
-        server = open_server([Path(path) for path in paths], model_folder, Path(folder), port)
+        shown_model = None if model is None else model_folder(model)
+        server = open_server([Path(path) for path in paths], shown_model, Path(folder), port)
         try:
             print(f"Viewer: {server.address} (Ctrl-C stops it)", flush=True)
             if browser:
@@ -77,7 +78,7 @@ def open_server(paths: Sequence[Path], model: Path | None, folder: Path, port: i
     if model is not None:
         Model.open(model)  # first: a wrong path costs no waiting
     cases = find_shown(paths, model, folder / "segmented") if paths else []
-    return ViewerServer(make_site(cases, model, CaseStore(folder / "cases")), port)
+    return ViewerServer(make_site(cases, model, folder), port)
 
 
 def find_shown(paths: Sequence[Path], model: Path | None, output: Path) -> list[ViewCase]:

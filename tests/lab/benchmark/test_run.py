@@ -115,7 +115,7 @@ def test_the_default_rule_has_the_scores_of_ours_in_the_table_of_rules(finished,
     results = Results(BenchmarkPaths(finished[0], plan))
     last = results.last("A", "ours")
     for name in plan.datasets:
-        assert results.merging("A", "ours")["consensus", name].rows == last[name].rows
+        assert results.merging("A", "ours")["weighted", name].rows == last[name].rows
 
 
 def test_mib_is_one_network_that_depends_on_the_order(finished):

@@ -135,10 +135,15 @@ def test_a_searched_decoder_is_refused_unless_it_is_nnunets(tmp_path: Path) -> N
     model = imported(tmp_path)
     same = learned(model, DecoderPlan(("3d", "2d")))  # the kernels of the plans
     pruned = learned(model, DecoderPlan(("projection", "2d"))).renamed("pruned")
-    model = model.add(same).add(pruned)
+    narrow = learned(model, DecoderPlan(("nnunet@2", "nnunet"))).renamed(
+        "narrow"
+    )  # its kernels, fewer channels
+    model = model.add(same).add(pruned).add(narrow)
     assert cs.export_nnunet(model.folder, "larynx", tmp_path / "out").is_dir()
     with pytest.raises(ModelError, match=r"'pruned'.*projection, 2d"):
         cs.export_nnunet(model.folder, "pruned", tmp_path / "none")
+    with pytest.raises(ModelError, match=r"'narrow'.*nnunet@2"):
+        cs.export_nnunet(model.folder, "narrow", tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 

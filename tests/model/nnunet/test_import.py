@@ -292,3 +292,30 @@ def test_scans_are_turned_to_ras_on_request_here_and_in_an_export(tmp_path):
     cs.export_nnunet(model.folder, model.pack_names[0], tmp_path / "out")
     (plans,) = (tmp_path / "out").rglob("plans.json")
     assert json.loads(plans.read_text())["image_reader_writer"] == "NibabelIOWithReorient"
+
+
+def test_an_orientation_of_the_training_files_decides_the_axes_whatever_those_of_a_scan(tmp_path):
+    source = write_model(tmp_path / "m", made_plans())
+    model, _ = cs.import_nnunet(source, tmp_path / "model", orientation="PLI")
+    free, _ = cs.import_nnunet(source, tmp_path / "free")
+    expected = free.prepare.nnunet.frame("PLI")
+    assert {model.prepare.nnunet.frame(codes) for codes in ("RAS", "LPS", "PLI")} == {expected}
+    assert cs.Model.open(model.folder).prepare == model.prepare
+    assert model.encoder_fingerprint != free.encoder_fingerprint  # packs of the one do not fit the other
+
+
+@pytest.mark.parametrize(
+    ("plans", "options"),
+    [
+        ({}, {"orientation": "RAX"}),
+        ({}, {"orientation": "\x1b[2J"}),
+        ({}, {"orientation": "LPS", "ras": True}),
+        ({"image_reader_writer": "NibabelIOWithReorient"}, {"orientation": "LPS"}),
+    ],
+)
+def test_an_orientation_that_means_nothing_is_refused_and_nothing_is_written(plans, options, tmp_path):
+    source = write_model(tmp_path / "m", made_plans(**plans))
+    with pytest.raises(ModelError) as caught:
+        cs.import_nnunet(source, tmp_path / "model", **options)
+    assert "\x1b" not in str(caught.value)
+    assert not (tmp_path / "model").exists()

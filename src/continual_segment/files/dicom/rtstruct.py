@@ -31,7 +31,7 @@ from continual_segment.files.dicom.identity import MANUFACTURER, identity, sound
 from continual_segment.files.dicom.made_uids import digest_of, made_uid
 from continual_segment.files.dicom.planes import planes, point_mm
 from continual_segment.files.dicom.series import Frame, Series
-from continual_segment.files.label_table import label_colour
+from continual_segment.files.organ_colours import label_colour
 from continual_segment.files.terms import terms_of
 from continual_segment.volume import LabelMap
 

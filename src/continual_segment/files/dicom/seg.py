@@ -24,7 +24,7 @@ from continual_segment.files.dicom.identity import MANUFACTURER, number_frames, 
 from continual_segment.files.dicom.made_uids import digest_of, made_uid
 from continual_segment.files.dicom.planes import planes
 from continual_segment.files.dicom.series import Series
-from continual_segment.files.label_table import label_colour
+from continual_segment.files.organ_colours import label_colour
 from continual_segment.files.terms import Term, terms_of
 from continual_segment.volume import LabelMap
 

@@ -38,7 +38,7 @@ class BenchmarkPaths:
     def step(self, order: str, method: str, number: int) -> Path:
         """Folder of a method's step; methods that read the shared first network have that one in common."""
         dataset = self.plan.orders[order][number - 1]
-        if self._grows(method):
+        if self.grows(method):
             return self.of_method(order, method)
         if number == 1:
             return self.first(dataset)
@@ -48,7 +48,7 @@ class BenchmarkPaths:
 
     def model(self, order: str, method: str, number: int) -> Path:
         """The model after a method's step."""
-        shared = number == 1 and not self._grows(method)
+        shared = number == 1 and not self.grows(method)
         return self.step(order, method, number) / ("network" if shared else "model")
 
     def state(self, order: str, method: str, number: int) -> Path:
@@ -70,7 +70,7 @@ class BenchmarkPaths:
         method, view = self.plan.rows[row].method_name, self.plan.rows[row].view
         number = self.segmenting_step(order, method, number, dataset)
         folder = self.step(order, method, number) / "scores"
-        return (folder / f"step_{number}" if self._grows(method) else folder) / f"{dataset}{view.suffix}"
+        return (folder / f"step_{number}" if self.grows(method) else folder) / f"{dataset}{view.suffix}"
 
     def merging(self, order: str, method: str, rule: str, dataset: str) -> Path:
         return self.of_method(order, method) / "merging" / rule / dataset
@@ -81,7 +81,8 @@ class BenchmarkPaths:
     def one_per_dataset(self, method: str) -> bool:
         return self.plan.method(method).keeps == "one network per dataset"
 
-    def _grows(self, method: str) -> bool:
+    def grows(self, method: str) -> bool:
+        """Whether all steps of a method add to one model."""
         return self.plan.method(method).keeps == "one pack per dataset"
 
 

@@ -17,9 +17,11 @@ from functools import partial
 from pathlib import Path
 
 from continual_segment.data.prepare import prepare
+from continual_segment.engine import EngineConfig
 from continual_segment.errors import ConfigError
 from continual_segment.files.atomic import write_json
 from continual_segment.lab.benchmark.first_steps import check_first_steps
+from continual_segment.lab.benchmark.on_engine import run_tasks_on_engine
 from continual_segment.lab.benchmark.paths import BenchmarkPaths
 from continual_segment.lab.benchmark.plan import Plan
 from continual_segment.lab.benchmark.progress import Progress
@@ -32,8 +34,13 @@ from continual_segment.training.distributed import is_main, on_main
 log = logging.getLogger(__name__)
 
 
-def run_benchmark(folder: Path, plan: Plan) -> Path:
-    """Do what is left of a benchmark in `folder`; return the path of results.md."""
+def run_benchmark(folder: Path, plan: Plan, engine: EngineConfig | None = None) -> Path:
+    """Do what is left of a benchmark in `folder`; return the path of results.md.
+
+    With an engine, tasks run on the workers of a cluster, and those that do not need each other at once.
+    """
+    if engine:
+        folder = folder.resolve()
     on_main(partial(claim, folder, plan))
     paths = BenchmarkPaths(folder, plan)
     prepared, tests = {}, {}
@@ -42,7 +49,11 @@ def run_benchmark(folder: Path, plan: Plan) -> Path:
         prepared[name] = on_main(preparation).learnable()
         tests[name] = HeldOut.of(dataset.raw, prepared[name], plan.held_out)
     check_first_steps(Results(paths))  # before training adds hours of results that cannot be compared
-    run_tasks(paths, BenchmarkTasks(paths, prepared, tests).all())
+    tasks = BenchmarkTasks(paths, prepared, tests)
+    if engine:
+        run_tasks_on_engine(tasks, engine)
+    else:
+        run_tasks(paths, tasks.all())
     return on_main(partial(write_results, paths))
 
 

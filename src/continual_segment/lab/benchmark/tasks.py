@@ -40,6 +40,13 @@ class Task:
     """Tasks with the same key have the same result: all methods share the first step's scores."""
     is_done: Callable[[], bool]
     do: Callable[[], None]
+    needs: tuple[Hashable, ...] = ()
+    """Keys of the tasks whose results it reads, or whose results it would change."""
+
+    @property
+    def runs_alone(self) -> bool:
+        """Whether tasks beside it would change its result: it measures time."""
+        return self.kind == "run time"
 
     @property
     def trains(self) -> bool:
@@ -95,7 +102,8 @@ class BenchmarkTasks:
             score_rules(segmenter, {scores: segmenter.merge_rule()}, self.tests[name], first_step_of(opened))
 
         title = f"score the first step: {name}"
-        yield Task(title, "score", self._scans(name), scores, partial(is_scored, scores), score)
+        is_done = partial(is_scored, scores)
+        yield Task(title, "score", self._scans(name), scores, is_done, score, needs=(network,))
 
     def method_tasks(self, order: str, method: str) -> Iterator[Task]:
         """All steps of a method in one order, and the scores after each."""
@@ -126,6 +134,7 @@ class BenchmarkTasks:
             (model, first.state),
             partial(made.has_adopted, first),
             partial(made.adopt, first),
+            needs=(folder / "network",),
         )
 
     def learn_task(self, order: str, method: str, number: int) -> Task:
@@ -148,21 +157,43 @@ class BenchmarkTasks:
             (step.folder, name),
             partial(has_pack, step.folder, name),
             partial(self.plan.method(method).learn, step),
+            needs=(self._key_of_step(order, method, before), *self._scores_before(order, method, number)),
         )
+
+    def _key_of_step(self, order: str, method: str, number: int) -> Hashable:
+        """Key of the task that makes the model after a step."""
+        model = self.paths.model(order, method, number)
+        if number == 1:
+            return model, self.paths.state(order, method, 1)
+        return model, self.plan.orders[order][number - 1]
+
+    def _scores_before(self, order: str, method: str, number: int) -> Iterator[Hashable]:
+        """Keys of the scores that a step must wait for: those of a model to which it adds a pack."""
+        if self.paths.grows(method):
+            for dataset in self.plan.orders[order][: number - 1]:
+                yield self._key_of_scores(order, method, number - 1, dataset)
+
+    def _key_of_scores(self, order: str, method: str, number: int, dataset: str) -> Hashable:
+        return next(iter(self._scores(order, method, number, dataset)))
+
+    def _scores(self, order: str, method: str, number: int, dataset: str) -> dict[Path, Row]:
+        """Folders of scores, by view of the method."""
+        rows = [row for row in self.plan.rows.values() if row.method_name == method]
+        return {self.paths.scores(order, row.name, number, dataset): row for row in rows}
 
     def score_task(self, order: str, method: str, number: int, dataset: str) -> Task:
         """Score the held-out scans of a dataset after a step, by all views of the method."""
-        rows = [row for row in self.plan.rows.values() if row.method_name == method]
-        scores = {self.paths.scores(order, row.name, number, dataset): row for row in rows}
+        scores = self._scores(order, method, number, dataset)
         step = self.paths.segmenting_step(order, method, number, dataset)
         model, learned = self.paths.model(order, method, step), self.plan.orders[order][:number]
         return Task(
             f"order {order}, {method}, step {number}: score {dataset}",
             "score",
             self._scans(dataset),
-            next(iter(scores)),
+            self._key_of_scores(order, method, number, dataset),
             lambda: all(map(is_scored, scores)),
             lambda: self.score(model, learned, dataset, scores),
+            needs=(self._key_of_step(order, method, step),),
         )
 
     def score(self, model: Path, learned: tuple[str, ...], dataset: str, scores: Mapping[Path, Row]) -> None:
@@ -197,6 +228,7 @@ class BenchmarkTasks:
             self.paths.merging(order, method, "", dataset),
             lambda: all(map(is_scored, folders.values())),
             lambda: self.score_merge_rules(self._last_model(order, method), dataset, folders),
+            needs=(self._key_of_step(order, method, len(self.plan.orders[order])),),
         )
 
     def score_merge_rules(self, model: Path, dataset: str, folders: Mapping[RuleName, Path]) -> None:

@@ -6,7 +6,8 @@ spine (lower end-plates of L5, T11 and T2).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,12 +41,14 @@ def write_phantom(
     seed: int = 0,
     spacing_mm: Spacing = (4.0, 4.0, 4.0),
     workers: int | None = None,
-    organs: Literal["all", "demo"] = "all",
+    organs: Literal["all", "demo"] | Sequence[str] = "all",
     progress: bool = True,
 ) -> Path:
-    """Write `folder`/DatasetNNN_name; the same seed gives the same bytes. Return that folder."""
-    described = _described(dataset, cases, spacing_mm)
-    described = described.demo if organs == "demo" else described
+    """Write `folder`/DatasetNNN_name; the same seed gives the same bytes. Return that folder.
+
+    organs: the labels: all of the dataset, a few large ones for a demo, or names out of its list.
+    """
+    described = _labelling(organs, _described(dataset, cases, spacing_mm))
     root = dataset_folder(Path(folder), dataset)
     for name in ("imagesTr", "labelsTr", "body_parts"):
         (root / name).mkdir(parents=True, exist_ok=True)
@@ -79,6 +82,17 @@ def _described(dataset: str, cases: int, spacing_mm: Spacing) -> PhantomDataset:
     if not all(0.4 <= mm <= 30 for mm in spacing_mm):
         raise ConfigError(f"Phantom voxels measure 0.4 to 30 mm along each axis, not {spacing_mm}.")
     return DATASETS[dataset]
+
+
+def _labelling(organs: Literal["all", "demo"] | Sequence[str], dataset: PhantomDataset) -> PhantomDataset:
+    """The dataset with the labels that were chosen."""
+    if isinstance(organs, str):
+        return dataset.demo if organs == "demo" else dataset
+    if unknown := [name for name in organs if name not in dataset.organs] or (not organs and ["no name"]):
+        raise ConfigError(
+            f"The phantom labels {', '.join(dataset.organs)} in this dataset, not {unknown[0]}."
+        )
+    return replace(dataset, organs=tuple(organs))
 
 
 def case_seed(seed: int, dataset: PhantomDataset, number: int) -> int:

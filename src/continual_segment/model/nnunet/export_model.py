@@ -130,10 +130,11 @@ def _record(model: Model) -> NnunetRecord:
 def _check_plan(pack: OrganPack) -> None:
     """Raise where nnU-Net would build another decoder."""
     stock = DecoderPlan.nnunet(pack.network)
-    if pack.plan.block_kernels(pack.network) != stock.block_kernels(pack.network):
+    same_kernels = pack.plan.block_kernels(pack.network) == stock.block_kernels(pack.network)
+    if pack.plan.has_widths or not same_kernels:
         raise ModelError(
             f"Pack '{pack.name}' has a decoder with the kernels {', '.join(pack.plan.kernels)}, deepest "
-            "block first: it was searched or pruned, and nnU-Net cannot build it. Learn the pack with "
+            "block first: it was made small, and nnU-Net cannot build it. Learn the pack with "
             "`--stages train` to export it."
         )
 

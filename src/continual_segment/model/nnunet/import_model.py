@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from continual_segment.data.prepare_config import PrepareConfig
 from continual_segment.errors import ModelError
 from continual_segment.model.checks import check_name
 from continual_segment.model.model import LONGEST_WINDOW, Model, check_free, encoder_fingerprint
@@ -26,7 +27,7 @@ from continual_segment.model.nnunet.record import NAME, NnunetRecord
 from continual_segment.model.nnunet.report import ImportReport
 from continual_segment.model.pack import OrganPack
 from continual_segment.model.tensor_file import DEEPEST_JSON, is_deeper
-from continual_segment.names import LONGEST_NAME
+from continual_segment.names import LONGEST_NAME, printable
 from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder, NetworkConfig, split_nnunet_state
 
 NAMELESS = "nnunet"
@@ -41,6 +42,7 @@ def import_nnunet(
     fold: int | str | None = None,
     name: str | None = None,
     ras: bool = False,
+    orientation: str | None = None,
 ) -> tuple[Model, ImportReport]:
     """Make a model of a trained nnU-Net v2; its organs become the first pack.
 
@@ -51,15 +53,21 @@ def import_nnunet(
     name: of the pack; left out, the dataset's.
     ras: whether the network was trained on files in RAS orientation and expects every scan in it, whatever
         reader its plans name; so it is with TotalSegmentator, MOOSE and CADS.
+    orientation: axis codes of all files that the network was trained on, such as LPS. Every scan is then
+        turned to them; left out, it is read in the axes of its own file, as stock nnU-Net does.
     """
     folder = Path(folder)
     check_free(folder)
     if name is not None:
         check_name(name)
     stock = NnunetModel.open(source, configuration, fold)
+    if ras and orientation:
+        raise ModelError("ras and orientation both name the axes of the training files. Give one of them.")
     stock = turned_to_ras(stock) if ras else stock
     _check_sizes(stock)
     prepare = prepare_config(stock.preprocessing, stock.source)
+    if orientation:
+        prepare = turned_to(orientation, prepare, stock.preprocessing.image_reader_writer)
     encoder, decoder = _networks(stock, network_config(stock.architecture, stock.source))
     try:
         pack = OrganPack.of(
@@ -94,6 +102,19 @@ def turned_to_ras(stock: NnunetModel) -> NnunetModel:
         preprocessing=replace(stock.preprocessing, image_reader_writer=RAS_READER),
         report=replace(stock.report, notes=(*stock.report.notes, note)),
     )
+
+
+def turned_to(orientation: str, prepare: PrepareConfig, reader: str) -> PrepareConfig:
+    """The same preparation of scans that are turned to these axis codes."""
+    assert prepare.nnunet is not None
+    if reader.endswith("WithReorient"):
+        raise ModelError(
+            f"The plans name {reader}, which turns every scan to RAS: leave out the orientation."
+        )
+    try:
+        return replace(prepare, nnunet=replace(prepare.nnunet, orientation=orientation))
+    except ValueError as error:
+        raise ModelError(f"The orientation {printable(orientation)!r} is not valid. {error}") from error
 
 
 def _check_sizes(stock: NnunetModel) -> None:

@@ -1,4 +1,4 @@
-"""NnunetRecord: `nnunet.json` of an imported model, what nnU-Net's own files said.
+"""NnunetRecord: `nnunet.json` of an imported model, the content of nnU-Net's own files.
 
 Nothing in it is needed to segment; `export` writes a model folder of nnU-Net from it.
 """

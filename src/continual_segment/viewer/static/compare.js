@@ -9,6 +9,8 @@ const KINDS = [
   { text: "another organ", colour: [224, 64, 200] },
 ];
 export const DIFFERENCE_COLOURS = KINDS.map((kind) => kind.colour);
+// In 3D, what agrees is a haze around what does not.
+export const DIFFERENCE_COLOURS_3D = KINDS.map((kind, index) => [...kind.colour, index ? 255 : 10]);
 
 // Kind of every voxel, 1 to 4; 0 where both maps are 0 in `numbers`, which says what each value counts as.
 export function differences(reference, compared, numbers) {
@@ -21,10 +23,10 @@ export function differences(reference, compared, numbers) {
   return kinds;
 }
 
-// As Dice is computed: a part counts as the whole where the reference names that alone, and organs that the
-// reference does not name count as background.
+// As Dice is computed: a part counts as the whole where `named` has that alone, and organs that it lacks count
+// as background.
 export function countedAs(organs, named, isVisible) {
-  const counted = (organ) => [organ.number, ...organ.wholes].find((number) => named[number] !== undefined) ?? 0;
+  const counted = (organ) => [organ.number, ...organ.wholes].find((number) => named.has(number)) ?? 0;
   return Uint16Array.from([0, ...organs.map((organ) => (isVisible(organ) ? counted(organ) : 0))]);
 }
 
@@ -44,6 +46,14 @@ export class Comparison {
     this.draw();
   }
 
+  // Numbers of the organs that both label maps name, themselves or by parts of them.
+  get named() {
+    const [reference, compared] = [this.reference, this.compared].map((index) => this.data.maps[index].values);
+    const there = this.data.organs.filter((organ) => compared[organ.number] !== undefined);
+    const known = new Set(there.flatMap((organ) => [organ.number, ...organ.wholes]));
+    return new Set([...known].filter((number) => reference[number] !== undefined));
+  }
+
   get active() {
     return this.data.maps.length > 1;
   }
@@ -55,7 +65,7 @@ export class Comparison {
       return;
     }
     this.table = element("div", { class: "scores" }, element("p", { class: "empty", text: "Dice is computed in full resolution …" }));
-    const left = element("p", { class: "soft small", text: "As Dice is computed: organs that the reference does not name are left out." });
+    const left = element("p", { class: "soft small", text: "Organs that both label maps name; others are left out of the picture." });
     const legend = element("ul", { class: "legend" }, ...KINDS.map((kind) => element("li", { text: kind.text }, swatch(kind.colour))));
     panel.replaceChildren(this.chooser("reference", "Reference"), this.chooser("compared", "Compared"), this.modes(), legend, left, this.table);
     this.score();
@@ -100,13 +110,16 @@ export class Comparison {
   }
 
   rows(scores) {
-    const organs = this.data.organs.filter((organ) => scores[organ.number]);
+    const { named } = this;
+    const organs = this.data.organs.filter((organ) => scores[organ.number] && named.has(organ.number));
     const worstFirst = organs.sort((one, other) => (scores[one.number].dice ?? -1) - (scores[other.number].dice ?? -1));
     const dices = organs.map((organ) => scores[organ.number].dice).filter((dice) => dice !== null);
     const mean = dices.reduce((sum, dice) => sum + dice, 0) / Math.max(1, dices.length);
     const head = element("div", { class: "score head" }, element("span", { text: "organ, worst first" }), element("span", { text: "Dice" }), element("span", { text: "HD95 mm" }));
-    const last = element("div", { class: "score mean" }, element("span", { text: `mean of ${dices.length}` }), element("span", { text: mean.toFixed(3) }), element("span", { text: "" }));
-    return [head, ...worstFirst.map((organ) => this.row(organ, scores[organ.number])), last];
+    const last = element("div", { class: "score mean" }, element("span", { text: `mean of ${dices.length}` }), element("span", { text: dices.length ? mean.toFixed(3) : "–" }), element("span", { text: "" }));
+    const missing = this.data.organs.filter((organ) => scores[organ.number] && !named.has(organ.number)).map((organ) => organ.shown);
+    const note = missing.length ? element("p", { class: "missing", text: `Not named by ${this.data.maps[this.compared].title}, so without a score here: ${missing.join(", ")}.` }) : null;
+    return [head, ...worstFirst.map((organ) => this.row(organ, scores[organ.number])), last, note].filter(Boolean);
   }
 
   row(organ, score) {

@@ -1,8 +1,8 @@
 // The page: loads a case, and joins scene, organ list, comparison, case list and readout.
 
 import { CaseList } from "./cases.js";
-import { Comparison, DIFFERENCE_COLOURS, countedAs, differences } from "./compare.js";
-import { byId, element, getBytes, getJson, press } from "./dom.js";
+import { Comparison, DIFFERENCE_COLOURS, DIFFERENCE_COLOURS_3D, countedAs, differences } from "./compare.js";
+import { byId, element, getJson, press } from "./dom.js";
 import { OrganList } from "./organs.js";
 import { Readout } from "./readout.js";
 import { LAYOUTS, Scene, WINDOWS } from "./scene.js";
@@ -15,6 +15,7 @@ const KEYS = {
   "Mouse": "click or drag: crosshair; wheel: slices; right drag: pan; drag in 3D: turn",
 };
 const PHONE = "(max-width: 760px)";
+const PAUSE_MS = 150; // before a case is requested: who steps through many cases waits for the last alone
 
 const readout = new Readout();
 const scene = new Scene((location) => readout.show(location, describedMaps()));
@@ -26,6 +27,7 @@ let current = 0;
 let mapIndex = 0;
 let windowName = "Soft tissue";
 let loading = 0;
+let coarse = false; // on a machine without a graphics card, unless a finer grid is asked for
 
 function describedMaps() {
   if (!data?.maps.length) return [];
@@ -36,18 +38,19 @@ function describedMaps() {
 async function open(index) {
   current = index;
   const turn = (loading += 1);
-  const route = `cases/${index}`;
+  const route = `${coarse ? "coarse" : "cases"}/${index}`;
   document.body.dataset.state = "loading";
   cases.mark(index);
-  say("Reading the scan …");
+  say("Reading scan and labels, measuring organs …");
   try {
+    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+    if (turn !== loading) return;
     const found = await getJson(`${route}/case.json`);
     if (turn !== loading) return;
+    say("Drawing …");
     await scene.load(`${route}/scan.nii`, found.maps.map((map) => `${route}/${map.file}`), WINDOWS[windowName]);
-    const packs = Object.keys(found.packs).length ? await getBytes(`${route}/packs.bin`) : null;
-    const scores = found.has_scores ? await getBytes(`${route}/scores.bin`) : null;
     if (turn !== loading) return;
-    show(found, route, packs, scores);
+    show(found, route);
     say("");
     document.body.dataset.state = "ready";
   } catch (error) {
@@ -56,23 +59,30 @@ async function open(index) {
   }
 }
 
-function show(found, route, packs, scores) {
+function show(found, route) {
   data = found;
   mapIndex = 0;
   byId("map").replaceChildren(...data.maps.map((map, index) => element("option", { value: index, text: map.title })));
   byId("map-choice").hidden = data.maps.length < 2;
-  const size = data.reduced
-    ? `Shown on a coarser grid, ${data.size_shown}; the scan has ${data.size}. Statistics and Dice are of the full scan.`
-    : "";
-  byId("notes").replaceChildren(...[size, ...data.notes].filter(Boolean).map((text) => element("li", { text })));
+  const notes = data.notes.map((text) => element("li", { text }));
+  byId("notes").replaceChildren(...(data.reduced ? [sizeNote()] : []), ...notes);
+  setLayout(scene.layout);
   comparison.fill(route, data);
-  organs.fill(data.organs, data.maps[mapIndex]);
-  readout.fill(data, scene, packs, scores);
+  organs.fill(data.organs, data.maps[mapIndex], data.flags);
+  readout.fill(route, data, scene);
   paint();
   const largest = data.organs.filter((organ) => data.maps[0]?.middles[organ.number])
     .sort((one, other) => volume(other) - volume(one))[0];
   if (largest) jump(largest);
   else scene.reset();
+}
+
+// That the grid is coarser than the scan, why, and how to change it.
+function sizeNote() {
+  const shown = `Shown on a coarser grid, ${data.size_shown}; the scan has ${data.size}. Volumes, HU and Dice are of the full scan.`;
+  if (!coarse) return element("li", { class: "info", text: shown });
+  const finer = element("button", { id: "finer", text: "Finer grid", onclick: () => { coarse = false; open(current); } });
+  return element("li", { class: "info", text: `${shown} This browser draws without a graphics card, which is slow. ` }, finer);
 }
 
 function volume(organ) {
@@ -99,8 +109,8 @@ function paint() {
   const isVisible = (organ) => organs.isVisible(organ);
   if (comparing && comparison.showing === "differences") {
     const [one, other] = [comparison.reference, comparison.compared].map((index) => scene.maps[index].img);
-    const numbers = countedAs(data.organs, data.maps[comparison.reference].values, isVisible);
-    scene.draw(differences(one, other, numbers), DIFFERENCE_COLOURS);
+    const numbers = countedAs(data.organs, comparison.named, isVisible);
+    scene.draw(differences(one, other, numbers), DIFFERENCE_COLOURS, DIFFERENCE_COLOURS_3D);
   } else {
     const { img } = scene.maps[comparing ? comparison[comparison.showing] : mapIndex];
     scene.draw(data.organs.every(isVisible) ? img : visibleOnly(img, isVisible), data.organs.map((organ) => organ.colour));
@@ -128,7 +138,7 @@ function setWindow(name) {
 function setLayout(name) {
   for (const button of byId("layouts").children) press(button, button.textContent === name);
   for (const label of document.querySelectorAll(".plane-name")) {
-    const place = LAYOUTS[name][label.dataset.plane];
+    const place = scene.placesOf(name)[label.dataset.plane];
     label.hidden = !place;
     if (place) Object.assign(label.style, { left: `${100 * place[0]}%`, top: `${100 * place[1]}%` });
   }
@@ -210,11 +220,17 @@ function wire() {
   byId("opacity").addEventListener("input", (event) => { scene.opacity = event.target.value / 100; scene.refresh(); });
   byId("map").addEventListener("change", (event) => {
     mapIndex = Number(event.target.value);
-    organs.fill(data.organs, data.maps[mapIndex]);
+    organs.fill(data.organs, data.maps[mapIndex], data.flags);
     paint();
   });
   for (const tab of document.querySelectorAll("[role=tab]")) tab.addEventListener("click", () => showPanel(tab.dataset.panel));
   document.addEventListener("keydown", onKey, { capture: true });
+  byId("planes").addEventListener("pointermove", (event) => {
+    const vox = event.pointerType === "mouse" && !event.buttons ? scene.voxelAt(event) : null;
+    readout.hover(event, vox, describedMaps());
+  });
+  byId("planes").addEventListener("reasons", () => data && scene.planes.createOnLocationChange());
+  byId("planes").addEventListener("pointerleave", (event) => readout.hover(event, null, []));
 }
 
 async function start() {
@@ -228,6 +244,7 @@ async function start() {
   } catch (error) {
     return say(`This browser cannot draw with WebGL 2, which the viewer needs (${error.message}).`, true);
   }
+  coarse = scene.isSoftware;
   setLayout(window.matchMedia(PHONE).matches ? "Axial" : "All");
   return open(0);
 }

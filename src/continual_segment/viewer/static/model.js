@@ -4,15 +4,11 @@ import { byId, element, getJson, press, swatch } from "./dom.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const NAMES = { head_neck: "Head and neck", chest: "Chest", abdomen: "Abdomen", hip_thigh: "Hip and thigh" };
-// Top, bottom and half width of each part on the picture, from the middle line at 150.
-const PLACES = { head_neck: [10, 120, 40], chest: [125, 275, 88], abdomen: [280, 410, 76], hip_thigh: [415, 610, 84] };
-const OUTLINE = "M150 8 C182 8 192 34 190 62 C188 84 180 94 174 100 L176 118 C200 128 236 128 246 158 "
-  + "C252 190 236 236 230 280 C226 320 228 370 232 420 C238 480 226 550 214 612 L160 612 L152 470 L148 470 L140 612 "
-  + "L86 612 C74 550 62 480 68 420 C72 370 74 320 70 280 C64 236 48 190 54 158 C64 128 100 128 124 118 L126 100 "
-  + "C120 94 112 84 110 62 C108 34 118 8 150 8 Z";
-const DOT = 5;
+const DICE = "Dice on validation patches"; // as model_data.py titles it
+const MARGIN = 330; // for the names of body parts, left of the picture
 
 let model = null;
+let body = null; // outlines of a phantom: benchmarks/body_picture.py
 
 function shape(tag, attributes, ...children) {
   const made = document.createElementNS(SVG, tag);
@@ -30,69 +26,95 @@ function titled(text) {
 function choose(name) {
   for (const button of byId("packs-choice").children) press(button, button.dataset.pack === name);
   for (const card of byId("packs").children) card.classList.toggle("chosen", card.dataset.pack === name);
-  const packs = model.packs.filter((pack) => name === "" || pack.name === name);
-  drawBody(packs);
+  drawBody(model.packs.filter((pack) => name === "" || pack.name === name));
 }
 
 function drawBody(packs) {
-  const organs = [...new Map(packs.flatMap((pack) => pack.organs).map((organ) => [organ.name, organ])).values()];
-  const parts = model.body_parts.map((part) => drawPart(part, organs.filter((organ) => organ.body_part === part), coverageOf(packs, part)));
-  byId("body").replaceChildren(shape("path", { d: OUTLINE, class: "outline" }), ...parts.flat());
-  const crossing = organs.filter((organ) => !(organ.body_part in PLACES));
-  byId("crossing").replaceChildren(...organNames(crossing));
+  const organs = new Map(packs.flatMap((pack) => pack.organs).map((organ) => [organ.name, organ]));
+  const drawn = Object.keys(body.organs).filter((name) => organs.has(name)).map((name) => outline(organs.get(name)));
+  const clip = shape("clipPath", { id: "inside" }, shape("path", { d: body.body }));
+  const hatching = shape("pattern", { id: "hatching", width: 26, height: 26, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+    shape("line", { x1: 0, x2: 0, y1: 0, y2: 26, class: "hatch" }));
+  byId("body").setAttribute("viewBox", `${-MARGIN} 0 ${body.width + MARGIN} ${body.height}`);
+  byId("body").replaceChildren(shape("defs", {}, clip, hatching), shape("path", { d: body.body, class: "outline" }),
+    ...drawParts(packs, [...organs.values()]), ...drawn);
+  const others = [...organs.values()].filter((organ) => !(organ.name in body.organs));
+  byId("not-drawn").replaceChildren(...(others.length ? [element("span", { class: "soft", text: "Not in the picture:" }), ...organNames(others)] : []));
 }
 
-// How well the scans of the packs covered a part; null where none of them measured it.
-function coverageOf(packs, part) {
-  const measured = packs.filter((pack) => Object.keys(pack.coverage).length);
-  return measured.length ? Math.max(...measured.map((pack) => pack.coverage[part] ?? 0)) : null;
+function outline(organ) {
+  return shape("path", { d: body.organs[organ.name], class: "organ-outline", "data-organ": organ.name, fill: `rgb(${organ.colour.join(" ")})` }, titled(organ.shown));
 }
 
-function drawPart(part, organs, coverage) {
-  const [top, bottom, half] = PLACES[part];
-  const covered = coverage === null ? "coverage not measured" : coverage ? `covered (${coverage.toFixed(2)})` : "not covered";
-  const box = shape("rect", { x: 150 - half, y: top, width: 2 * half, height: bottom - top, rx: 8, class: coverage === 0 ? "part uncovered" : "part" },
-    titled(`${NAMES[part]}: ${organs.length} organs, ${covered}`));
-  const label = shape("text", { x: 338, y: top + 12, class: "part-name" });
-  label.textContent = `${NAMES[part]} ${organs.length}`;
-  return [box, label, ...dots(organs, top + 20, bottom - 8, half - 10)];
-}
-
-function dots(organs, top, bottom, half) {
-  const sides = { right: [150 - half, 150 - half / 3], "": [150 - half / 3, 150 + half / 3], left: [150 + half / 3, 150 + half] };
-  return Object.entries(sides).flatMap(([side, [left, right]]) => {
-    const members = organs.filter((organ) => organ.side === side);
-    const columns = Math.max(1, Math.min(Math.floor((right - left) / (2 * DOT + 2)), members.length));
-    const rows = Math.ceil(members.length / columns);
-    return members.map((organ, index) => shape("circle", {
-      cx: left + ((index % columns) + 0.5) * ((right - left) / columns),
-      cy: top + (Math.floor(index / columns) + 0.5) * Math.min(16, (bottom - top) / rows),
-      r: DOT, fill: `rgb(${organ.colour.join(" ")})`, class: "dot",
-    }, titled(organ.name)));
+// A band per body part: its name, the organs in it, and hatching where no pack covers it.
+function drawParts(packs, organs) {
+  let top = 0;
+  return model.body_parts.flatMap((part) => {
+    const [from, bottom] = [top, body.parts[part]];
+    top = bottom;
+    const uncovered = coverageOf(packs, part) === 0;
+    const count = organs.filter((organ) => organ.body_part === part).length;
+    const name = shape("text", { x: -MARGIN, y: from + 60, class: "part-name" });
+    name.textContent = NAMES[part];
+    const detail = shape("text", { x: -MARGIN, y: from + 106, class: "part-detail" });
+    detail.textContent = uncovered ? "not covered" : count === 1 ? "1 organ" : `${count} organs`;
+    const line = shape("line", { x1: -MARGIN, x2: body.width, y1: from, y2: from, class: "part-line" });
+    const band = shape("rect", { x: 0, width: body.width, y: from, height: bottom - from, class: "uncovered", "clip-path": "url(#inside)", fill: "url(#hatching)" });
+    return [name, detail, ...(from ? [line] : []), ...(uncovered ? [band] : [])];
   });
 }
 
+// How well the scans of the packs covered a part; null where some pack, not measured, runs everywhere.
+function coverageOf(packs, part) {
+  if (packs.some((pack) => !Object.keys(pack.coverage).length)) return null;
+  return Math.max(0, ...packs.map((pack) => pack.coverage[part] ?? 0));
+}
+
+function light(name, on) {
+  for (const path of byId("body").querySelectorAll(".organ-outline")) path.classList.toggle("dim", on && path.dataset.organ !== name);
+}
+
 function organNames(organs) {
-  return organs.map((organ) => element("span", { class: "organ-chip", title: `id ${organ.id}${organ.snomed ? `, SNOMED CT ${organ.snomed}` : ""}` },
-    swatch(organ.colour), organ.name));
+  return organs.map((organ) => {
+    const chip = element("span", { class: "organ-chip", title: `id ${organ.id}${organ.snomed ? `, SNOMED CT ${organ.snomed}` : ""}` }, swatch(organ.colour), organ.shown);
+    chip.addEventListener("pointerenter", () => light(organ.name, true));
+    chip.addEventListener("pointerleave", () => light(organ.name, false));
+    return chip;
+  });
 }
 
 function card(pack) {
   const facts = {
-    organs: pack.organs.length, size: megabytes(pack.bytes), parameters: pack.parameters.toLocaleString("en"),
-    ...pack.card, anomalies: pack.anomalies.join(", ") || "none named", licence: pack.licence || "none given", fingerprint: pack.fingerprint,
+    ...pack.card, parameters: pack.parameters.toLocaleString("en"), anomalies: pack.anomalies.join(", ") || "none named",
+    licence: pack.licence || "not stated", fingerprint: pack.fingerprint,
   };
+  const glance = [megabytes(pack.bytes), pack.card[DICE] && `Dice ${pack.card[DICE]} on validation patches`, `licence ${pack.licence ? pack.licence.slice(0, 40) : "not stated"}`];
   return element("article", { class: "pack", dataset: { pack: pack.name } },
-    element("h2", {}, element("span", { text: pack.name }), element("span", { class: "soft", text: pack.organs.length === 1 ? "1 organ" : `${pack.organs.length} organs` }), element("span", { class: "verified" })),
-    coverageBars(pack),
+    element("h2", {}, element("button", { class: "pack-name", text: pack.name, title: "Show this pack on the body", onclick: () => choose(pack.name) }),
+      element("span", { class: "soft", text: pack.organs.length === 1 ? "1 organ" : `${pack.organs.length} organs` }), element("span", { class: "verified" })),
+    element("p", { class: "soft glance", text: glance.filter(Boolean).join(" · ") }),
     element("div", { class: "chips" }, ...organNames(pack.organs)),
+    coverageBars(pack),
     element("details", {}, element("summary", { text: "Training card and licence" }),
-      element("dl", {}, ...Object.entries(facts).flatMap(([name, value]) => [element("dt", { text: name }), element("dd", { text: value })]))));
+      element("dl", {}, ...Object.entries(facts).flatMap(([name, value]) => [element("dt", { text: name }), element("dd", { text: value })]))),
+    element("details", {}, element("summary", { text: "Ids, codes and training volumes" }), organTable(pack)));
+}
+
+function organTable(pack) {
+  const rows = pack.organs.map((organ) => element("tr", {}, ...[organ.shown, organ.id, organ.snomed || "–", trained(organ)].map((text) => element("td", { text }))));
+  const head = element("tr", {}, ...["organ", "id", "SNOMED CT", "volume in training scans"].map((text) => element("th", { text })));
+  return element("div", { class: "scroll" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows)));
+}
+
+function trained(organ) {
+  if (!organ.trained) return "not measured";
+  const [least, most] = organ.trained.volume_ml.map((ml) => (ml < 10 ? ml.toFixed(1) : Math.round(ml).toLocaleString("en")));
+  return `${least} to ${most} ml in ${organ.trained.scans}`;
 }
 
 function coverageBars(pack) {
   if (!Object.keys(pack.coverage).length) return element("p", { class: "soft", text: "Body parts were not measured: the pack runs everywhere." });
-  return element("div", { class: "coverage", title: "Share of the labelled height of the training scans in each body part" }, ...model.body_parts.map((part) => {
+  return element("div", { class: "coverage" }, element("p", { class: "soft small", text: "Share of the labelled height of its training scans:" }), ...model.body_parts.map((part) => {
     const share = pack.distribution[part] ?? 0;
     const bar = element("span", { class: "bar" });
     bar.style.width = `${100 * share}%`;
@@ -110,7 +132,7 @@ async function verify() {
   const place = byId("verification");
   place.className = found.good ? "verified-all" : "error";
   place.textContent = found.good
-    ? "Verified: weights and outputs of every part are those that were stored when it was made."
+    ? "Verified just now: weights and outputs of the encoder and of every pack are those stored when they were made."
     : "Changed: at least one part differs from when it was made.";
   for (const finding of found.findings) {
     const part = [...byId("packs").children].find((each) => each.dataset.pack === finding.part);
@@ -121,7 +143,7 @@ async function verify() {
 }
 
 async function start() {
-  model = await getJson("model.json");
+  [model, body] = await Promise.all(["model.json", "body.json"].map(getJson));
   const overview = await getJson("cases.json");
   byId("cases-link").hidden = !overview.cases.length;
   const organs = new Set(model.packs.flatMap((pack) => pack.organs.map((organ) => organ.name)));

@@ -2,8 +2,7 @@
 
 import { byId, element, press, swatch } from "./dom.js";
 
-const LOW_SCORE = 0.7;
-const CONTESTED = 0.2;
+const MOST_MISSING = 12; // organs that are named without a click
 
 export class OrganList {
   constructor(onChange, onJump) {
@@ -11,13 +10,15 @@ export class OrganList {
     this.onJump = onJump;
     this.hidden = new Set(); // names: a choice survives the next case
     this.solo = null;
+    this.onlyFlagged = false;
     byId("search").addEventListener("input", () => this.filter());
     byId("all").addEventListener("click", () => this.showOnly(() => true));
     byId("none").addEventListener("click", () => this.showOnly(() => false));
+    byId("flagged").addEventListener("click", () => { this.onlyFlagged = !this.onlyFlagged; this.filter(); });
   }
 
-  // `organs` are those of the case, `map` the label map whose numbers are shown.
-  fill(organs, map) {
+  // `organs` are those of the case, `map` the label map whose numbers are shown, `meanings` those of flags.
+  fill(organs, map, meanings) {
     this.organs = organs;
     this.map = map;
     if (!organs.some((organ) => organ.name === this.solo && map?.organs[organ.number])) this.solo = null;
@@ -31,8 +32,16 @@ export class OrganList {
     const missing = organs.filter((organ) => map && !map.organs[organ.number] && map.values[organ.number]);
     if (missing.length) {
       const names = missing.map((organ) => organ.shown).join(", ");
-      list.append(element("p", { class: "missing", text: `Not found: ${names}.` }));
+      const many = missing.length > MOST_MISSING;
+      list.append(many
+        ? element("details", { class: "missing" }, element("summary", { text: `Not found: ${missing.length} organs` }), element("p", { text: `${names}.` }))
+        : element("p", { class: "missing", text: `Not found: ${names}.` }));
     }
+    const flagged = present.filter((organ) => map.organs[organ.number].flags.length);
+    byId("flagged").hidden = !flagged.length;
+    byId("flagged").textContent = `Flagged ${flagged.length}`;
+    this.onlyFlagged &&= flagged.length > 0;
+    if (flagged.length) list.append(flagHelp(meanings, new Set(flagged.flatMap((organ) => map.organs[organ.number].flags.map((flag) => flag.name)))));
     this.filter();
   }
 
@@ -62,7 +71,7 @@ export class OrganList {
       class: "solo", text: "solo", title: "Show this organ alone", "aria-pressed": String(this.solo === organ.name),
       onclick: () => { this.solo = this.solo === organ.name ? null : organ.name; this.changed(); },
     });
-    const flags = flagsOf(found).map(([text, title]) => element("span", { class: "flag", text, title }));
+    const flags = found.flags.map((flag) => element("span", { class: "flag", text: flag.name, title: flag.sentence }));
     return element("div", { class: "organ", dataset: { number: organ.number } },
       eye, element("div", { class: "organ-title" }, name, ...flags), solo,
       element("span", { class: "figure", text: millilitres(found.volume_ml) }),
@@ -99,23 +108,24 @@ export class OrganList {
   }
 
   filter() {
+    press(byId("flagged"), this.onlyFlagged);
     const wanted = byId("search").value.trim().toLowerCase();
     for (const group of byId("organ-list").querySelectorAll(".organ-group")) {
       const rows = [...group.querySelectorAll(".organ")];
-      for (const row of rows) row.hidden = !row.querySelector(".organ-name").textContent.toLowerCase().includes(wanted);
+      for (const row of rows) {
+        const named = row.querySelector(".organ-name").textContent.toLowerCase().includes(wanted);
+        row.hidden = !named || (this.onlyFlagged && !row.querySelector(".flag"));
+      }
       group.hidden = rows.every((row) => row.hidden);
     }
   }
 }
 
-function flagsOf(found) {
-  const flags = [];
-  if (found.touches_edge.length) flags.push(["edge", `Touches the edge of the scan (${found.touches_edge.join(", ")}): it may be cut off`]);
-  if (found.mean_score !== null && found.mean_score < LOW_SCORE) flags.push(["unsure", `Mean probability ${found.mean_score.toFixed(2)}`]);
-  if (found.contested_share !== null && found.contested_share > CONTESTED) {
-    flags.push(["contested", `Packs disagree in ${(100 * found.contested_share).toFixed(0)} % of its voxels`]);
-  }
-  return flags;
+// What the flags in the list mean; those that do not occur in it are left out.
+function flagHelp(meanings, names) {
+  const shown = Object.entries(meanings).filter(([name]) => names.has(name));
+  return element("div", { class: "flag-help" }, element("p", { class: "soft small", text: "Flags are reasons to look, not errors. Point at one for its numbers." }),
+    ...shown.map(([name, meaning]) => element("p", { class: "small" }, element("span", { class: "flag", text: name }), element("span", { class: "soft", text: meaning }))));
 }
 
 function millilitres(volume) {

@@ -1,10 +1,10 @@
 // What is under the crosshair: organ, value in the file, Hounsfield units, pack, probability, reason.
 
-import { byId, element, swatch } from "./dom.js";
+import { byId, element, getBytes, swatch } from "./dom.js";
 
 export class Readout {
-  fill(data, scene, packs, scores) {
-    Object.assign(this, { data, scene, packs, scores });
+  fill(route, data, scene) {
+    Object.assign(this, { data, scene, reasons: data.maps.map((map) => new Reasons(route, map)) });
   }
 
   // `maps` are [title, index] of the label maps that are described.
@@ -12,11 +12,22 @@ export class Readout {
     if (!this.data || !location.vox) return;
     const vox = location.vox.map(Math.round);
     const parts = [];
-    for (const [title, index] of maps) parts.push(this.organAt(vox, title, index));
+    for (const [title, index] of maps) parts.push(this.organAt(vox, title, index), ...this.reason(vox, index));
     if (this.data.has_scan) parts.push(fact("HU", this.scene.scan.getValue(...vox).toFixed(0)));
-    if (maps.some(([, index]) => index === this.data.explained)) parts.push(...this.reason(vox));
     parts.push(fact("mm", [...location.mm].slice(0, 3).map((mm) => mm.toFixed(1)).join(", ")), fact("voxel", vox.join(", ")));
     byId("readout").replaceChildren(...parts);
+  }
+
+  // A label beside the mouse; null hides it.
+  hover(event, vox, maps) {
+    const box = byId("hover");
+    box.hidden = !this.data || !vox || !maps.length;
+    if (box.hidden) return;
+    box.replaceChildren(...maps.flatMap(([title, index]) => [this.organAt(vox, title, index), ...this.reason(vox, index)]));
+    const stage = byId("stage").getBoundingClientRect();
+    const [left, top] = [event.clientX - stage.left + 14, event.clientY - stage.top + 14];
+    box.style.left = `${Math.min(left, stage.width - box.offsetWidth - 4)}px`;
+    box.style.top = `${Math.min(top, stage.height - box.offsetHeight - 4)}px`;
   }
 
   organAt(vox, title, index) {
@@ -28,15 +39,36 @@ export class Readout {
     return element("span", { class: "at", dataset: { value, number, map: index } }, swatch(organ?.colour), name, detail);
   }
 
-  reason([x, y, z]) {
+  reason([x, y, z], map) {
     const [width, height] = this.data.shape;
-    const index = x + width * (y + height * z);
-    const pack = this.packs?.length ? this.data.packs[this.packs[index]] : undefined;
+    const { pack, probability } = this.reasons[map].at(x + width * (y + height * z));
+    const { rule } = this.data.maps[map];
     const facts = [];
-    if (pack) facts.push(fact("pack", pack, `This pack won the voxel by the merge rule ${this.data.rule}.`));
-    if (pack && this.data.rule) facts.push(fact("by rule", this.data.rule));
-    if (this.scores?.length && (pack || !this.packs?.length)) facts.push(fact("probability", (this.scores[index] / 255).toFixed(2)));
+    if (pack) facts.push(fact("pack", pack, `Of all packs, this one won the voxel by the merge rule ${rule}.`));
+    if (pack && rule) facts.push(fact("by rule", rule, "How the label was chosen among the packs."));
+    if (probability !== null) facts.push(fact("probability", probability.toFixed(2), "Of the organ by the pack that won, 0 to 1."));
     return facts;
+  }
+}
+
+// Why voxels of a label map have their labels; read when first needed, as most maps are not looked at.
+class Reasons {
+  constructor(route, map) {
+    Object.assign(this, { route, map, packs: null, scores: null, requested: false });
+  }
+
+  async request() {
+    this.requested = true;
+    if (Object.keys(this.map.packs).length) this.packs = await getBytes(`${this.route}/${this.map.packs_file}`);
+    if (this.map.scores_file) this.scores = await getBytes(`${this.route}/${this.map.scores_file}`);
+    byId("planes").dispatchEvent(new Event("reasons"));
+  }
+
+  at(index) {
+    if (!this.requested) this.request();
+    const pack = this.packs ? this.map.packs[this.packs[index]] : undefined;
+    const probability = this.scores && (pack || !this.packs) ? this.scores[index] / 255 : null;
+    return { pack, probability };
   }
 }
 

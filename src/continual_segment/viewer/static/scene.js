@@ -17,6 +17,10 @@ export const LAYOUTS = {
   Sagittal: { sagittal: [0, 0, 1, 1] },
   "3D": { render: [0, 0, 1, 1] },
 };
+// All views of a scan that is much taller than wide.
+const ALL_TALL = { axial: [0, 0, 0.36, 0.5], sagittal: [0, 0.5, 0.36, 0.5], coronal: [0.36, 0, 0.32, 1], render: [0.68, 0, 0.32, 1] };
+const TALL = 1.2; // height over width
+const SOFTWARE = /swiftshader|llvmpipe|softpipe|software|basic render/i; // names of renderers without a graphics card
 const SLICES = { axial: SLICE_TYPE.AXIAL, coronal: SLICE_TYPE.CORONAL, sagittal: SLICE_TYPE.SAGITTAL };
 
 const COMMON = {
@@ -46,6 +50,7 @@ const RENDER = { ...COMMON, show3Dcrosshair: false, sliceType: SLICE_TYPE.RENDER
 const [UINT8, UINT16] = [2, 512]; // types of NIfTI
 const LABEL_INTENT = 1002; // of NIfTI: outlines are drawn of such images alone
 const INSIDE_OUTLINE = 0.04; // opacity
+const SHADING = 0.7; // of surfaces in 3D, 0 to 1
 
 export class Scene {
   constructor(onMove) {
@@ -63,7 +68,14 @@ export class Scene {
     await this.planes.attachToCanvas(planes);
     await this.render.attachToCanvas(render);
     this.render.setRenderAzimuthElevation(160, 12);
-    this.render.scene.volScaleMultiplier = 0.9; // tall scans are cut otherwise
+    await this.render.setVolumeRenderIllumination(SHADING);
+  }
+
+  // Whether the processor draws, which takes long for fine grids.
+  get isSoftware() {
+    const { gl } = this.planes;
+    const names = gl.getExtension("WEBGL_debug_renderer_info");
+    return SOFTWARE.test(gl.getParameter(names ? names.UNMASKED_RENDERER_WEBGL : gl.RENDERER));
   }
 
   // Load a scan and its label maps; nothing is drawn of the maps before `draw`.
@@ -89,15 +101,15 @@ export class Scene {
     return this.planes.volumes[0];
   }
 
-  // Draw values of the label maps' grid; `colours` are [red, green, blue] by value, from 1 on.
-  draw(values, colours) {
+  // Draw values of the label maps' grid; `colours` are [red, green, blue, opacity] by value, from 1 on.
+  draw(values, colours, coloursIn3D = colours) {
     const isNew = !this.overlay;
     if (isNew) [this.overlay, this.solid] = [this.imageOfMaps(), this.imageOfMaps()];
     for (const image of [this.overlay, this.solid]) {
       image.img = values;
       image.hdr.numBitsPerVoxel = 8 * values.BYTES_PER_ELEMENT;
       image.hdr.datatypeCode = values.BYTES_PER_ELEMENT === 1 ? UINT8 : UINT16;
-      image.setColormapLabel(colourTable(colours));
+      image.setColormapLabel(colourTable(image === this.solid ? coloursIn3D : colours));
     }
     this.setStyle();
     if (isNew) { // which draws: every layer that is coloured anew takes a while on large scans
@@ -134,14 +146,23 @@ export class Scene {
     this.planes.updateGLVolume();
   }
 
+  // Where the views of a layout are.
+  placesOf(name) {
+    const [, width, height, depth] = this.scan?.dimsRAS ?? [3, 1, 1, 1];
+    const [, across, along, up] = this.scan?.pixDimsRAS ?? [3, 1, 1, 1];
+    const tall = depth * up > TALL * Math.max(width * across, height * along);
+    return name === "All" && tall ? ALL_TALL : LAYOUTS[name];
+  }
+
   setLayout(name) {
     this.layout = name;
-    const { render, ...slices } = LAYOUTS[name];
+    const { render, ...slices } = this.placesOf(name);
     const tiles = Object.entries(slices).map(([plane, position]) => ({ sliceType: SLICES[plane], position }));
     this.canvases.planes.hidden = tiles.length === 0;
     this.canvases.render.parentElement.hidden = !render;
-    this.planes.opts.crosshairWidth = tiles.length > 1 ? 0.7 : 0.25; // about a pixel of a view
+    this.planes.opts.crosshairWidth = tiles.length > 1 ? 0.3 : 0.15; // about a pixel of a view
     if (tiles.length) this.planes.setCustomLayout(tiles);
+    this.render.scene.volScaleMultiplier = render === ALL_TALL.render ? 1.7 : 0.9; // as large as it can be without being cut
     if (render) place(this.canvases.render.parentElement, render); // NiiVue sets the size of a canvas itself
     requestAnimationFrame(() => {
       this.planes.resizeListener();
@@ -153,6 +174,15 @@ export class Scene {
     this.planes.scene.crosshairPos = this.planes.mm2frac([...mm]);
     this.planes.drawScene();
     this.planes.createOnLocationChange();
+  }
+
+  // The voxel under the mouse; null where there is none.
+  voxelAt(event) {
+    const box = this.canvases.planes.getBoundingClientRect();
+    const scale = this.canvases.planes.width / box.width;
+    const place = this.planes.canvasPos2frac([(event.clientX - box.left) * scale, (event.clientY - box.top) * scale]);
+    if (!this.scan || place.some((share) => !(share >= 0 && share <= 1))) return null;
+    return [...this.planes.frac2vox(place)].slice(0, 3).map(Math.round);
   }
 
   step(x, y, z) {
@@ -203,5 +233,5 @@ function place(box, [left, top, width, height]) {
 function colourTable(colours) {
   const all = [[0, 0, 0], ...colours];
   const column = (index) => all.map((colour) => colour[index]);
-  return { R: column(0), G: column(1), B: column(2), A: all.map((_, value) => (value ? 255 : 0)), I: [...all.keys()] };
+  return { R: column(0), G: column(1), B: column(2), A: all.map((colour, value) => (value ? colour[3] ?? 255 : 0)), I: [...all.keys()] };
 }

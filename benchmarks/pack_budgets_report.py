@@ -1,0 +1,137 @@
+"""Tables and figure of benchmarks/pack_budgets.py, from its results.json."""
+
+from __future__ import annotations
+
+import io
+from statistics import fmean
+from typing import Any
+
+from matplotlib.figure import Figure
+
+Results = dict[str, Any]
+COLUMNS = (
+    "budget", "pack", "organs", "plan, deepest block first", "parameters", "multiply-adds",
+    "validation: whole", "fitted", "trained", "test: whole", "small", "lost, points",
+    "CPU s of shrinking / first training",
+)  # fmt: skip
+AXES = (
+    "parameters, in decoders",
+    "multiply-adds, in decoders",
+    "CPU time of segment, per that of whole packs",
+)
+
+
+def line(*cells: object) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def table(results: Results) -> str:
+    """Every pack at every budget, and the CPU time of segmenting."""
+    lines = [line(*COLUMNS), "|---" * len(COLUMNS) + "|"]
+    for key, budget in results["budgets"].items():
+        rows = finished(results, budget)
+        lines += [row(results, key, name, found) for name, found in rows.items()]
+        if len(rows) == len(results["whole"]):
+            lines.append(sums(results, key, rows))
+    return "\n".join([*lines, *speed(results)]) + "\n"
+
+
+def finished(results: Results, budget: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The packs whose test split was segmented."""
+    return {
+        name: found for name, found in budget.items() if name in results["whole"] and "test_dice" in found
+    }
+
+
+def row(results: Results, key: str, name: str, found: dict[str, Any]) -> str:
+    whole, fitted = results["whole"][name], found["validation_fitted"]
+    test = whole["test_dice"], found["test_dice"]
+    return line(
+        key, name, whole["organs"], " ".join(found["plan"]),
+        f"{found['parameters']:.3f}", f"{found['multiply_adds']:.3f}",
+        f"{found['validation_whole']:.4f}", "" if fitted is None else f"{fitted:.4f}",
+        f"{found['validation_trained']:.4f}",
+        f"{test[0]:.4f}", f"{test[1]:.4f}", f"{100 * (test[0] - test[1]):.2f}",
+        f"{results['fits'][name]['cpu_s'] + found['cpu_s']:.0f} / {whole['training_cpu_s']:.0f}",
+    )  # fmt: skip
+
+
+def sums(results: Results, key: str, rows: dict[str, dict[str, Any]]) -> str:
+    """Sizes and seconds of all packs together, and their mean Dice."""
+    whole, found = [results["whole"][name] for name in rows], list(rows.values())
+    test = fmean(each["test_dice"] for each in whole), fmean(each["test_dice"] for each in found)
+    shrinking = sum(results["fits"][name]["cpu_s"] + each["cpu_s"] for name, each in rows.items())
+    return line(
+        key, "all", "", "",
+        f"{sum(each['parameters'] for each in found):.3f}",
+        f"{sum(each['multiply_adds'] for each in found):.3f}",
+        f"{fmean(each['validation_whole'] for each in found):.4f}", "",
+        f"{fmean(each['validation_trained'] for each in found):.4f}",
+        f"{test[0]:.4f}", f"{test[1]:.4f}", f"{100 * (test[0] - test[1]):.2f}",
+        f"{shrinking:.0f} / {sum(each['training_cpu_s'] for each in whole):.0f}",
+    )  # fmt: skip
+
+
+def speed(results: Results) -> list[str]:
+    lines = [
+        "",
+        "CPU seconds of `segment`, whole / small packs, scan by scan in turn (ratios of scans):",
+        "",
+    ]
+    for key, budget in results["budgets"].items():
+        if found := budget.get("segment"):
+            whole, small, each = sum(found["whole"]), sum(found["small"]), found["ratios"]
+            spread = f"{min(each):.2f} to {max(each):.2f}, {len(each)} scans"
+            lines.append(f"- {key}: {whole:.1f} / {small:.1f} = {whole / small:.2f} ({spread})")
+    return lines
+
+
+def forms(results: Results) -> str:
+    """What every smaller block loses alone, before training."""
+    lines = list[str]()
+    for name, fits in results["fits"].items():
+        whole, *scores = fits["blocks_alone"]
+        lines += ["", f"{name}: trained decoder {whole['dice']:.4f} on the windows that rank plans", ""]
+        lines += [line("plan, deepest block first", "parameters", "multiply-adds", "Dice", "lost, points")]
+        lines += ["|---" * 5 + "|"]
+        for score in scores:
+            sizes = [score[n] / whole[n] for n in ("paper_parameters", "multiply_adds")]
+            lost = 100 * (whole["dice"] - score["dice"])
+            plan = " ".join(score["plan"])
+            lines.append(line(plan, *(f"{s:.3f}" for s in sizes), f"{score['dice']:.4f}", f"{lost:.2f}"))
+    return "\n".join(lines[1:]) + "\n"
+
+
+def pareto(results: Results) -> bytes:
+    """Mean Dice of the test splits against size and time."""
+    points = sorted([*map(point, measured(results)), whole_point(results)])
+    figure = Figure(figsize=(10.5, 3.2), layout="constrained")
+    for number, (axis, label) in enumerate(zip(figure.subplots(1, 3, sharey=True), AXES, strict=True)):
+        axis.plot([p[number] for p in points], [p[3] for p in points], "o-", color="tab:blue")
+        axis.plot(points[-1][number], points[-1][3], "o", color="black", label="whole decoders")
+        axis.set(xlabel=label, xlim=(0, None))
+    figure.axes[0].set(ylabel="mean Dice, test scans")
+    figure.axes[-1].legend(fontsize=7, loc="lower right")
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=100)
+    return picture.getvalue()
+
+
+def measured(results: Results) -> list[dict[str, Any]]:
+    """Budgets whose packs were scored and timed."""
+    return [budget for budget in results.get("budgets", {}).values() if "segment" in budget]
+
+
+def point(budget: dict[str, Any]) -> tuple[float, float, float, float]:
+    rows = [found for name, found in budget.items() if name != "segment"]
+    return (
+        sum(found["parameters"] for found in rows),
+        sum(found["multiply_adds"] for found in rows),
+        sum(budget["segment"]["small"]) / sum(budget["segment"]["whole"]),
+        fmean(found["test_dice"] for found in rows),
+    )
+
+
+def whole_point(results: Results) -> tuple[float, float, float, float]:
+    whole = results["whole"].values()
+    return len(whole), len(whole), 1.0, fmean(each["test_dice"] for each in whole)

@@ -1,0 +1,55 @@
+"""What merge rules have in common: who is asked about an organ, and how the winner of a voxel is chosen."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from continual_segment.segmentation.context import ScanContext
+from continual_segment.segmentation.predictions import Decision, PackPrediction
+
+MergeRule = Callable[[Sequence[PackPrediction], ScanContext], Decision]
+LEAST_COVERED = 0.5
+"""theta of the rule `threshold`, and the least coverage of a voter in `consensus` and `weighted`."""
+
+
+def packs_that_share(predictions: Sequence[PackPrediction]) -> list[list[PackPrediction]]:
+    """Per prediction, those of the packs that know any of its organs: itself and others, in their order."""
+    organs = [prediction.organ_ids[1:].tolist() for prediction in predictions]
+    knowing: dict[int, set[int]] = defaultdict(set)
+    for index, ids in enumerate(organs):
+        for organ in ids:
+            knowing[organ].add(index)
+    found = [sorted({index for organ in ids for index in knowing[organ]}) for ids in organs]
+    return [[predictions[index] for index in indices] for indices in found]
+
+
+def choose(
+    predictions: Sequence[PackPrediction],
+    keys: Sequence[Tensor],
+    confidence: Sequence[Tensor] | None = None,
+    scores: Sequence[Tensor] | None = None,
+    allowed: Sequence[Tensor] | None = None,
+) -> Decision:
+    """The prediction with the largest key; ties go to the larger `confidence`, the lower organ id, the first.
+
+    `confidence` defaults to the keys, `scores` to the predicted probabilities, and `allowed`, where each
+    prediction may win, to the voxels where it predicts an organ.
+    """
+    confidence = confidence or keys
+    organ = torch.zeros_like(predictions[0].organ)
+    pack = torch.full_like(organ, -1, dtype=torch.int16)
+    score, key, best = (torch.zeros_like(predictions[0].score) for _ in range(3))
+    for index, prediction in enumerate(predictions):
+        may = allowed[index] if allowed else prediction.predicts_organ
+        new_key, new_best = keys[index], confidence[index]
+        wins_tie = (new_best > best) | ((new_best == best) & (prediction.organ < organ))
+        wins = may & ((organ == 0) | (new_key > key) | ((new_key == key) & wins_tie))
+        organ = torch.where(wins, prediction.organ, organ)
+        score = torch.where(wins, scores[index] if scores else prediction.score, score)
+        key, best = torch.where(wins, new_key, key), torch.where(wins, new_best, best)
+        pack = torch.where(wins, index, pack)
+    return Decision(organ, score, pack)

@@ -1,0 +1,175 @@
+"""A batch on a cluster of real processes: some die, hang or cannot write, and the results are the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("distributed", reason="the extra [dask] is not installed")
+from long_tests import long_test
+from made_cluster import SOURCE, MadeCluster, family, kill, spawned, wait_for
+
+from continual_segment.cli.main import main
+from continual_segment.clinic.on_engine import Batch, opened
+from continual_segment.clinic.outputs import OutputConfig
+from continual_segment.clinic.segment import segment
+from continual_segment.engine import EngineConfig
+from continual_segment.errors import ContinualSegmentError, UnfitWorkerError
+from continual_segment.files import read_scan, write_scan
+from continual_segment.segmentation import SegmentConfig
+from continual_segment.volume import Volume
+
+pytestmark = long_test
+
+CASES = tuple("abcdef")
+LARGEST_FILE = 256
+"""Bytes; results are larger."""
+
+
+@pytest.fixture(scope="module")
+def archive(scan_path, tmp_path_factory):
+    """Six different scans."""
+    folder = tmp_path_factory.mktemp("archive")
+    scan = read_scan(scan_path)
+    for number, case in enumerate(CASES):
+        voxels = np.asarray(scan.voxels).copy()
+        voxels[number] += 10
+        write_scan(folder / f"{case}.nii.gz", Volume(voxels, scan.grid))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def local_run(archive, shared_model_folder, tmp_path_factory, contents):
+    """What a command on this machine writes, and its seconds."""
+    folder = tmp_path_factory.mktemp("expected")
+    command = [sys.executable, "-m", "continual_segment.cli.main", "segment", archive, "-s", "-q"]
+    settings = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    started = time.monotonic()
+    subprocess.run([*command, "-m", shared_model_folder, "-o", folder], env=settings, check=True)
+    return comparable(contents(folder)), time.monotonic() - started
+
+
+@pytest.fixture(scope="module")
+def expected(local_run):
+    return local_run[0]
+
+
+@pytest.fixture(scope="module")
+def limit(local_run):
+    """Seconds that one scan takes on no worker, also where other tests run beside this one."""
+    return 5 + 2 * local_run[1]
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with MadeCluster(tmp_path / "cluster") as made:
+        yield made
+
+
+def comparable(files):
+    """Everything but the seconds in manifests, and hidden folders that a kill left behind."""
+
+    def without_seconds(name, data):
+        if not name.startswith("manifest"):
+            return data
+        manifest = json.loads(data)
+        assert set(manifest.pop("seconds")) == {"reading", "segmenting", "writing"}
+        return manifest
+
+    return {name: without_seconds(name, data) for name, data in files.items() if name[0] != "."}
+
+
+def test_workers_that_are_killed_hang_or_have_a_full_disk_cost_time_alone(
+    archive, expected, limit, shared_model_folder, cluster, tmp_path, contents, caplog
+):
+    killed = cluster.worker("killed", nanny=True)
+    hangs = cluster.worker("hangs")
+    full = cluster.worker("full", largest_file=LARGEST_FILE)
+    done = []
+
+    def disturb():
+        """Each has a process for its scan by then."""
+        (worker,) = wait_for(lambda: spawned(killed.pid))
+        wait_for(lambda: spawned(worker.pid))
+        kill(worker)
+        done.append("killed")
+        (process,) = wait_for(lambda: spawned(hangs.pid))
+        process.send_signal(signal.SIGSTOP)
+        done.append("stopped")
+
+    threading.Thread(target=disturb, daemon=True).start()
+    outputs = OutputConfig(statistics=True, engine=EngineConfig(cluster.address, 6, limit))
+    with caplog.at_level("INFO"):
+        failures = segment(archive, shared_model_folder, tmp_path / "out", outputs=outputs)
+    assert failures == {}
+    assert done == ["killed", "stopped"]
+    assert full.poll() is None
+    assert "too large" in caplog.text
+    assert caplog.text.count("Its worker died or lost its connection") == 1
+    assert "It took longer than" in caplog.text
+    assert sorted(line.split("] ")[1][0] for line in caplog.messages if line.startswith("[")) == list(CASES)
+    assert comparable(contents(tmp_path / "out")) == expected
+
+
+def test_a_run_is_stopped_by_ctrl_c_and_resumed(
+    archive, expected, shared_model_folder, cluster, tmp_path, contents, python, caplog
+):
+    worker = cluster.worker("only")
+    out = tmp_path / "out"
+    options = ["segment", archive, "-m", shared_model_folder, "-o", out, "-s", "--engine", cluster.address]
+    run = python("-m", "continual_segment.cli.main", *options)
+    wait_for(lambda: len(list((out / "manifest").glob("*.json"))) >= 1)
+    run.send_signal(signal.SIGINT)
+    _, messages = run.communicate(timeout=120)
+    assert run.returncode == 130, messages
+    assert "Traceback" not in messages
+    (process,) = spawned(worker.pid) or [None]
+    before = {name: data for name, data in contents(out).items() if name[0] != "."}
+    assert 1 <= sum(name.startswith("manifest") for name in before) <= len(CASES)
+    with caplog.at_level("INFO"):
+        assert main([*map(str, options), "--attempts", "2"]) == 0
+    found = contents(out)
+    assert comparable(found) == expected
+    assert all(found[name] == before[name] for name in before)  # nothing was done again
+    assert "of 6 cases are done" in caplog.text
+    assert process is None or not process.is_running()
+
+
+def test_a_worker_with_another_model_is_not_used(shared_model_folder, base_model_folder):
+    """Its labels would differ from those of the others."""
+    other = Batch.of([base_model_folder], None, None, SegmentConfig(), OutputConfig(), {"packs": {"x": "y"}})
+    with pytest.raises(UnfitWorkerError, match="another model"):
+        opened(other)
+    absent = Batch.of([shared_model_folder.parent / "none"], None, None, SegmentConfig(), OutputConfig(), {})
+    with pytest.raises(UnfitWorkerError, match="none"):
+        opened(absent)
+
+
+def test_a_damaged_scan_fails_once_and_a_scheduler_that_is_gone_ends_the_run(
+    archive, shared_model_folder, cluster, tmp_path, caplog
+):
+    scans = tmp_path / "scans"
+    scans.mkdir()
+    shutil.copy(archive / "a.nii.gz", scans / "a.nii.gz")
+    (scans / "b.nii.gz").write_bytes((archive / "b.nii.gz").read_bytes()[:300])
+    cluster.worker("only")
+    outputs = OutputConfig(engine=EngineConfig(cluster.address))
+    failures = segment(scans, shared_model_folder, tmp_path / "out", outputs=outputs)
+    assert set(failures) == {str(scans / "b.nii.gz")}
+    assert "truncated or damaged" in failures[str(scans / "b.nii.gz")]
+    assert "is repeated" not in caplog.text
+    assert [path.name for path in sorted((tmp_path / "out").iterdir())] == ["a.nii.gz", "manifest"]
+
+    for process in family(cluster.processes[0].pid):
+        kill(process)
+    with pytest.raises(ContinualSegmentError, match="scheduler"):
+        segment(scans, shared_model_folder, tmp_path / "out", outputs=outputs)

@@ -1,0 +1,109 @@
+"""A scheduler of Dask and its workers, each in a process of its own on this machine."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent / "src"
+SECONDS = 600
+"""That a test waits for something; other tests may run beside it."""
+
+
+class MadeCluster:
+    """Started by `with`; no process outlives it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.processes: list[subprocess.Popen] = []
+
+    def __enter__(self):
+        options = ["--host", "127.0.0.1", "--port", self.port, "--no-dashboard"]
+        options += ["--idle-timeout", "1 hour"]  # for a test that is killed
+        self._start("scheduler", *options)
+        return self
+
+    def __exit__(self, *error):
+        everything = [each for process in self.processes for each in family(process.pid)]
+        for process in everything:
+            process.kill()
+        for started in self.processes:
+            started.wait()
+
+    @property
+    def address(self) -> str:
+        return f"dask://127.0.0.1:{self.port}"
+
+    def worker(self, name: str, nanny: bool = False, largest_file: int | None = None) -> subprocess.Popen:
+        """Start a worker; `largest_file`: every write beyond so many bytes fails, as on a full disk."""
+
+        def limit():
+            if largest_file is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+
+        return self._start(
+            "worker", f"tcp://127.0.0.1:{self.port}", "--nthreads", 1, "--no-dashboard", "--name", name,
+            "--memory-limit", 0, "--death-timeout", 300, "--local-directory", self.folder / name,
+            *([] if nanny else ["--no-nanny"]), preexec_fn=limit,
+        )  # fmt: skip
+
+    def _start(self, what, *options, **more) -> subprocess.Popen:
+        settings = {
+            "PYTHONPATH": f"{SOURCE}:{TESTS}",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"distributed.cli.dask_{what}", *map(str, options)],
+            env=os.environ | settings,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            **more,
+        )
+        self.processes.append(process)
+        return process
+
+
+def family(pid: int) -> list[psutil.Process]:
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def spawned(pid: int) -> list[psutil.Process]:
+    """What a process started with multiprocessing: a nanny's worker, a worker's process of a run."""
+    try:
+        return [each for each in psutil.Process(pid).children() if "spawn_main" in " ".join(each.cmdline())]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def wait_for(condition, seconds: float = SECONDS):
+    """What the condition gives as soon as that is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.1)
+    return found
+
+
+def kill(process: psutil.Process) -> None:
+    process.send_signal(signal.SIGKILL)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
