@@ -20,9 +20,9 @@ def path(mask, dice, parameters, cost, seconds=None):
 
 
 def remade(pack, plan, network, card):
-    """The pack with another decoder."""
+    """The pack with another decoder, of an encoder that its assessment does not describe."""
     weights = Decoder(network, plan, len(pack.organs)).state_dict()
-    return replace(pack, plan=plan, network=network, card=card, weights=weights)
+    return replace(pack, plan=plan, network=network, card=card, weights=weights, assessment=None)
 
 
 @pytest.fixture
