@@ -71,9 +71,13 @@ class Story:
     def model(self) -> Path:
         return self.folder / "model"
 
-    def first_model(self) -> Path:
+    def plan_first(self) -> None:
+        """The plans of the first dataset, which later ones take over."""
         self.stock.add_dataset(self.raw / DATASETS[0])
         self.stock.plan(DATASETS[0], PLANS)
+
+    def first_model(self) -> Path:
+        self.plan_first()
         return self.stock.train(DATASETS[0], PLANS, TRAINER, FIRST_EPOCHS)
 
     def per_dataset(self, step: int) -> Path:
@@ -88,6 +92,7 @@ class Story:
         return self._train_later(step, FINE_TUNED, before)
 
     def _train_later(self, step: int, trainer: str, pretrained: Path | None = None) -> Path:
+        self.plan_first()
         self.stock.add_dataset(self.raw / DATASETS[step])
         self.stock.plan(DATASETS[step], PLANS, from_dataset=DATASETS[0])
         return self.stock.train(DATASETS[step], PLANS, trainer, LATER_EPOCHS, pretrained)
