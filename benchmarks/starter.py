@@ -1,85 +1,159 @@
 """Makes the starter, the model in the package, from scans of patients (OpenKBP), and scores it.
 
-    python benchmarks/starter.py FOLDER --open-kbp ../shared/data/open-kbp
+    python benchmarks/starter.py FOLDER --open-kbp ../shared/data/open-kbp  # an hour and a half on one core
+    python benchmarks/starter.py FOLDER --open-kbp ../shared/data/open-kbp --only validation
 
-The encoder is that of a stock nnU-Net trained on Dataset101, the first network of benchmarks/nnunet_story.py
-in the same FOLDER. Three packs are learned on it (configs/starter.toml), one per dataset; the pack that was
-imported with the encoder is removed: it does not know the pieces of its organs, so islands would stay in its
-labels. Every dataset's test scans are then segmented with its pack and scored.
+Four partially labelled datasets are learned together (configs/starter.toml): one encoder, one pack per
+dataset. The pack of Dataset104, a second one for the esophagus, only helps the encoder and is removed. Parts,
+by --only:
 
-Every stage is done once: run the command again to resume. The model is FOLDER/starter/model; a release has a
-copy of it in src/continual_segment/starter.
+  learn       prepare the datasets and learn the model
+  validation  validation scans, segmented as users do it and with one setting changed: validation.md
+  test        test scans, segmented as users do it, scored by `conseg evaluate`: one JSON file per pack
+
+Every stage is done once: run the command again to resume. The model is FOLDER/model; a release has a copy of
+it in src/continual_segment/starter.
 """
 
 from __future__ import annotations
 
 import argparse
 import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
-from nnunet_stock import StockNnunet, made_once
-from nnunet_story import ROOT, Story, conseg
+from measured_process import CONSEG, run_measured
+from nnunet_stock import link, link_cases, made_once, splits_of
 
+from continual_segment.evaluation import evaluate
+from continual_segment.files import write_text
 from continual_segment.model import Model
 
+ROOT = Path(__file__).parents[1]
 PRESET = ROOT / "configs" / "starter.toml"
-PACKS = {
+PARTS = ("learn", "validation", "test")
+DATASETS = {
     "brainstem_cord_mandible": "Dataset101_HNBase",
     "parotids": "Dataset102_Parotid",
     "larynx_esophagus": "Dataset103_LarynxEsophagus",
+    "esophagus_tumour": "Dataset104_EsophagusTumour",
 }
-IMPORTED = "imported"
-STORED_AS = "PLI"
-"""Orientation of all files of OpenKBP."""
-ITERATIONS = {"brainstem_cord_mandible": 300}
-"""Where they differ from the preset's 600: the encoder was trained with these very labels."""
+"""By the name of their pack; the first is the first step."""
+PACKS = tuple(DATASETS)[:3]
+"""Those of the starter."""
+VARIANTS: dict[str, tuple[str, ...]] = {
+    "as users run it": (),
+    "without coverage": ("--ignore-coverage",),
+    "with islands": ("--keep-islands",),
+    "overlap 0.25": ("--overlap", "0.25"),
+    "consensus": ("--merge", "consensus"),
+}
+"""Options of `conseg segment`."""
 
 
-def make(story: Story, folder: Path) -> Path:
-    """The model with one pack per dataset."""
-    model = folder / "model"
-    if not model.exists():
-        conseg("import", story.first_model(), "-m", model, "--name", IMPORTED, "--orientation", STORED_AS)
-    for name, dataset in PACKS.items():
-        if name not in Model.open(model).pack_names:
-            prepared = folder / "prepared" / name
-            conseg("prepare", story.raw / dataset, "--model", model, "-o", prepared, "--workers", 1)
-            options = ["--iterations", ITERATIONS[name]] if name in ITERATIONS else []
-            options += ["--preset", PRESET, "--name", name, "--licence", "MIT"]
-            conseg("learn", prepared, "-m", model, *options)
-    if IMPORTED in Model.open(model).pack_names:
-        conseg("pack", "remove", IMPORTED, "-m", model)
-    return model
+@dataclass(frozen=True)
+class Starter:
+    """Where everything is."""
+
+    folder: Path
+    open_kbp: Path
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model"
+
+    def prepared(self, pack: str) -> Path:
+        return self.folder / "prepared" / pack
+
+    def raw(self, pack: str) -> Path:
+        """The dataset in a folder named after its pack: packs that are learned together have that name."""
+        return made_once(self.folder / "raw" / pack, partial(link_dataset, self.open_kbp / DATASETS[pack]))
+
+    def learn(self) -> None:
+        if not self.model.exists():
+            for pack in DATASETS:
+                conseg("prepare", self.raw(pack), "--preset", PRESET, "-o", self.prepared(pack))
+            first, *others = map(self.prepared, DATASETS)
+            options = ["-m", self.model, "--preset", PRESET, "--licence", "MIT"]
+            conseg("learn", first, "--with", *others, *options)
+        for extra in DATASETS.keys() - set(PACKS):
+            if extra in Model.open(self.model).pack_names:
+                conseg("pack", "remove", extra, "-m", self.model)
+
+    def segment(self, pack: str, split: str, variant: str) -> Path:
+        """Label maps of a split of a pack's dataset, by all packs."""
+        scans = made_once(self.folder / "scans" / split / pack, partial(link_scans, self.raw(pack), split))
+        return made_once(
+            self.folder / "labels" / split / variant.replace(" ", "_") / pack,
+            lambda out: conseg("segment", scans, "-m", self.model, *VARIANTS[variant], "-o", out, "--quiet"),
+        )
 
 
-def score(story: Story, model: Path, folder: Path, out: Path) -> None:
-    """Scores of the test scans of every dataset by its pack, as `conseg evaluate` writes them."""
-    out.mkdir(parents=True, exist_ok=True)
-    for name, dataset in PACKS.items():
-        scans = story.test_scans(dataset)
-        labels = made_once(folder / "labels" / name, partial(segment, scans, model, name))
-        scores, truth = folder / "scores" / name, story.raw / dataset
-        if not scores.exists():
-            conseg("evaluate", labels, truth, "--prepared", folder / "prepared" / name, "-o", scores)
-        shutil.copy(scores / "evaluation.json", out / f"{name}.json")
+def link_dataset(raw: Path, folder: Path) -> None:
+    link_cases(raw, folder, splits_of(raw))
+    link(folder / "dataset.json", raw / "dataset.json")
 
 
-def segment(scans: Path, model: Path, pack: str, folder: Path) -> None:
-    conseg("segment", scans, "-m", model, "--packs", pack, "-o", folder, "--quiet")
+def link_scans(raw: Path, split: str, folder: Path) -> None:
+    for case, its_split in splits_of(raw).items():
+        if its_split == split:
+            name = f"{case}_0000.nii.gz"
+            link(folder / name, raw / "imagesTr" / name)
+
+
+def conseg(*arguments: object) -> None:
+    run_measured([*CONSEG, *arguments])
+
+
+def validation_table(starter: Starter) -> str:
+    """Mean Dice and HD95 over organs, by variant; organs that were missed count with the scan's diagonal."""
+    text = "| variant | Dice | HD95, mm | lowest Dice of an organ |\n|---|---|---|---|\n"
+    for variant in VARIANTS:
+        organs = {name: (dice, hd95) for name, dice, hd95 in validation_scores(starter, variant)}
+        dice, hd95 = (fmean(column) for column in zip(*organs.values(), strict=True))
+        worst = min(organs, key=lambda name: organs[name][0])
+        text += f"| {variant} | {dice:.3f} | {hd95:.1f} | {worst} {organs[worst][0]:.3f} |\n"
+    return text
+
+
+def validation_scores(starter: Starter, variant: str) -> Iterator[tuple[str, float, float]]:
+    """Name, Dice and HD95 of every organ."""
+    for pack in PACKS:
+        labels = starter.segment(pack, "validation", variant)
+        found = evaluate(labels, starter.raw(pack), split="validation", workers=1, progress=False)
+        for organ in found.organs:
+            yield organ.name, organ.dice, organ.hd95_penalised_mm
+
+
+def score_test(starter: Starter, out: Path) -> None:
+    """The test scans as `conseg evaluate` scores them."""
+    for pack in PACKS:
+        labels, scores = starter.segment(pack, "test", "as users run it"), starter.folder / "scores" / pack
+        options = ["--prepared", starter.prepared(pack), "-o", scores, "--workers", 1]
+        conseg("evaluate", labels, starter.raw(pack), *options)
+        shutil.copy(scores / "evaluation.json", out / f"{pack}.json")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path, help="that of benchmarks/nnunet_story.py")
+    parser.add_argument("folder", type=Path, help="for datasets, model and label maps")
     parser.add_argument("--open-kbp", type=Path, required=True, metavar="RAW", help="folder of the datasets")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts (default: all)")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "starter", help="of the scores")
     chosen = parser.parse_args()
-    story = Story(StockNnunet(chosen.folder.resolve()), chosen.open_kbp.resolve())
-    folder = chosen.folder.resolve() / "starter"
-    score(story, make(story, folder), folder, chosen.out)
+    starter = Starter(chosen.folder.resolve(), chosen.open_kbp.resolve())
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    if "learn" in chosen.only:
+        starter.learn()
+    if "validation" in chosen.only:
+        write_text(chosen.out / "validation.md", validation_table(starter))
+    if "test" in chosen.only:
+        score_test(starter, chosen.out)
 
 
 if __name__ == "__main__":
