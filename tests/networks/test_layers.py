@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from continual_segment.networks import layers
 from continual_segment.networks.layers import FastInstanceNorm, FastTransposedConv, SplitInputConv
 
 
@@ -39,6 +40,43 @@ def test_a_convolution_of_parts_is_one_of_the_parts_joined(kernel, learned):
         for channels, needs in zip((3, 2), learned, strict=True)
     ]
     assert_alike(SplitInputConv(5, 4, kernel, padding=padding), Joined(5, 4, kernel, padding=padding), *parts)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("kernel", [(1, 1, 1), (1, 3, 3), (3, 1, 1), (3, 3, 3), (3, 5, 7)])
+@pytest.mark.parametrize("learned", [(True, True), (True, False), (False, False)])
+def test_gradients_from_a_padded_input_are_those_of_a_convolution(monkeypatch, kernel, learned, stride):
+    monkeypatch.setattr(layers, "has_avx2_kernels", lambda device: True)
+    padding = tuple(size // 2 for size in kernel)
+    parts = [torch.randn(2, 8, 4, 6, 8, requires_grad=needs) for needs in learned]
+    settings = (16, 8, kernel, stride, padding)
+    assert_alike(SplitInputConv(*settings), Joined(*settings), *parts)
+    assert_alike(SplitInputConv(*settings, bias=False), Joined(*settings, bias=False), *parts)
+
+
+def test_a_convolution_that_learns_and_one_that_is_frozen_answer_alike_bit_by_bit(monkeypatch):
+    conv, x = SplitInputConv(8, 16, 3, padding=1), torch.randn(2, 8, 4, 6, 8)
+    answers = []
+    for has_avx2_kernels in (True, False):
+        monkeypatch.setattr(layers, "has_avx2_kernels", lambda device, found=has_avx2_kernels: found)
+        answers.append(conv(x).detach())
+    with torch.no_grad():
+        answers.append(conv(x))
+    assert torch.equal(answers[0], answers[1])
+    assert torch.equal(answers[0], answers[2])
+
+
+@pytest.mark.parametrize("changed", ["float64", "bfloat16", "five channels", "another processor"])
+def test_only_what_the_kernels_are_made_for_is_padded(monkeypatch, changed):
+    monkeypatch.setattr(layers, "has_avx2_kernels", lambda device: changed != "another processor")
+    monkeypatch.setattr(layers._PaddedGradientConv, "apply", lambda *inputs: pytest.fail("was padded"))
+    channels = 5 if changed == "five channels" else 8
+    conv, x = SplitInputConv(channels, 8, 3, padding=1), torch.randn(1, channels, 4, 4, 4)
+    if changed == "float64":
+        conv, x = conv.double(), x.double()
+    with torch.autocast("cpu", torch.bfloat16, enabled=changed == "bfloat16"):
+        conv(x).float().sum().backward()
+    assert conv.weight.grad is not None
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from functools import reduce
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
+
+CHANNELS_AT_ONCE = 8
+"""Of oneDNN's kernels for AVX2."""
 
 
 class SplitInputConv(nn.Conv3d):
@@ -22,14 +27,64 @@ class SplitInputConv(nn.Conv3d):
 
     def forward(self, *parts: Tensor) -> Tensor:
         if not torch.is_grad_enabled() or len({part.requires_grad for part in parts}) == 1:
-            return super().forward(torch.cat(parts, dim=1) if len(parts) > 1 else parts[0])
+            joined = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+            return self._convolve(joined, self.weight, self.bias)
         weights = self.weight.split([part.shape[1] for part in parts], dim=1)
         biases = (self.bias, *[None] * (len(parts) - 1))
-        convolved = (
-            functional.conv3d(part, weight, bias, self.stride, self.padding)
-            for part, weight, bias in zip(parts, weights, biases, strict=True)
+        return reduce(torch.add, map(self._convolve, parts, weights, biases))
+
+    def _convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if self._pads_for_gradient(x, weight):
+            return _PaddedGradientConv.apply(x, weight, bias, self.padding)
+        return functional.conv3d(x, weight, bias, self.stride, self.padding)
+
+    def _pads_for_gradient(self, x: Tensor, weight: Tensor) -> bool:
+        """Whether the weights need a gradient that is computed faster from a padded input."""
+        return (
+            torch.is_grad_enabled()
+            and weight.requires_grad
+            and max(self.padding) > 0
+            and max(self.stride) == 1
+            and x.dtype == torch.float32
+            and not any(channels % CHANNELS_AT_ONCE for channels in weight.shape[:2])
+            and has_avx2_kernels(x.device)
+            and not torch.is_autocast_enabled("cpu")
+            and not torch.compiler.is_compiling()
         )
-        return reduce(torch.add, convolved)
+
+
+def has_avx2_kernels(device: torch.device) -> bool:
+    """Whether convolutions run by oneDNN's kernels for AVX2; those for AVX-512 have no such limit."""
+    return device.type == "cpu" and torch.backends.cpu.get_cpu_capability() == "AVX2"
+
+
+class _PaddedGradientConv(torch.autograd.Function):
+    """A convolution whose gradient by the weights is computed from the padded input.
+
+    With AVX2, oneDNN has no kernel for that gradient in three dimensions with padding: it would copy every
+    voxel once per weight of the kernel and multiply matrices, which takes up to three times as long.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[int, int, int]
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.padding = padding
+        return functional.conv3d(x, weight, bias, padding=padding)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        (gradient,), (x, weight) = outer, ctx.saved_tensors
+        by_x, by_weight, by_bias, _ = ctx.needs_input_grad
+        sides = [side for side in reversed(ctx.padding) for _ in range(2)]  # x first, before and after
+        return (
+            nn.grad.conv3d_input(x.shape, weight, gradient, padding=ctx.padding) if by_x else None,
+            nn.grad.conv3d_weight(functional.pad(x, sides), weight.shape, gradient) if by_weight else None,
+            gradient.sum((0, 2, 3, 4)) if by_bias else None,
+            None,
+        )
 
 
 class FastInstanceNorm(nn.InstanceNorm3d):
