@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from continual_segment.learning.measure_pieces import measure_pieces, summarise, volumes_of_pieces
+from continual_segment.learning.measure_pieces import (
+    OrganInScan,
+    largest_extent,
+    measure_pieces,
+    organs_in_scan,
+    summarise,
+)
 from continual_segment.model import Model
 from continual_segment.model.pieces import MOST_PIECES
 from continual_segment.volume import Grid, LabelMap
@@ -14,8 +20,29 @@ def test_pieces_of_an_organ_include_those_of_its_parts():
     voxels = np.zeros((14, 3, 3), np.uint8)
     voxels[:12, 1, 1], voxels[2:4, 1, 1], voxels[8, 1, 1] = 1, 2, 2
     labels = LabelMap(voxels, Grid(voxels.shape, np.diag([10.0, 10, 10, 1])), {1: "aorta", 2: "aortic_arch"})
-    found = {organ: sorted(pieces.tolist()) for organ, pieces in volumes_of_pieces(labels)}
-    assert found == {"aorta": [pytest.approx(12.0)], "aortic_arch": [pytest.approx(1.0), pytest.approx(2.0)]}
+    found = dict(organs_in_scan(labels))
+    pieces = {organ: sorted(each.pieces_ml.tolist()) for organ, each in found.items()}
+    assert pieces == {"aorta": [pytest.approx(12.0)], "aortic_arch": [pytest.approx(1.0), pytest.approx(2.0)]}
+    assert found["aorta"].extent_mm.tolist() == [120, 10, 10]
+    assert found["aortic_arch"].extent_mm.tolist() == [70, 10, 10]
+    assert found["aorta"].cut.tolist() == [True, False, False]
+    assert not found["aortic_arch"].cut.any()
+
+
+def test_loose_voxels_do_not_extend_an_organ():
+    voxels = np.zeros((30, 12, 12), np.uint8)
+    voxels[2:12, 2:7, 2:7] = voxels[25, 9, 9] = 1
+    labels = LabelMap(voxels, Grid(voxels.shape, np.diag([2.0, 3.0, 4.0, 1])), {1: "liver"})
+    assert dict(organs_in_scan(labels))["liver"].extent_mm.tolist() == [40, 15, 10]
+
+
+def test_the_extent_is_not_known_where_the_longest_is_cut():
+    def scan(extent, cut):
+        return OrganInScan(np.ones(1), np.array(extent), np.array(cut))
+
+    whole, cut = scan([80.0, 40.0, 30.0], [False] * 3), scan([90.0, 35.0, 20.0], [True, True, False])
+    assert largest_extent([whole, cut]) == (None, 40.0, 30.0)
+    assert largest_extent([whole]) == (80.0, 40.0, 30.0)
 
 
 def test_negligible_pieces_do_not_count():

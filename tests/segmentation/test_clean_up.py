@@ -1,6 +1,7 @@
 """Clean-up: what cannot be is removed, and nothing else is touched."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -70,6 +71,33 @@ def test_a_prediction_with_a_gap_keeps_both_ends():
     assert removed.islands[0].pieces == 1
 
 
+SHORT = replace(ONE_PIECE, extent_mm=(120.0, 40.0, None))
+
+
+@pytest.mark.parametrize(
+    ("second", "kept"),
+    [
+        (np.s_[12:15, 0, 0], True),  # together 150 mm: 1.25 times the 120 of training
+        (np.s_[13:16, 0, 0], False),
+        (np.s_[0:3, 4, 0], True),  # 50 mm, where training has 40
+        (np.s_[0:3, 5, 0], False),
+        (np.s_[0:3, 0, 11], True),  # training scans end with the organ: no limit along x
+    ],
+)
+def test_a_piece_must_be_within_reach_however_large_it_is(second, kept):
+    labels = labels_of((LIVER, np.s_[0:10, 0, 0]), (LIVER, second))
+    found, _ = cleaned(labels, {LIVER: SHORT})
+    assert counts(found)[LIVER] == (13 if kept else 10)
+    assert counts(cleaned(labels)[0]) == {LIVER: 13}  # of an older pack, without extents
+
+
+def test_an_organ_longer_than_in_training_keeps_pieces_that_do_not_make_it_longer():
+    longer = labels_of((LIVER, np.s_[0:17, 0, 0]), (LIVER, np.s_[4:10, 2, 0]))
+    assert cleaned(longer, {LIVER: SHORT})[1].islands == ()
+    further = labels_of((LIVER, np.s_[0:15, 0, 0]), (LIVER, np.s_[16:20, 0, 0]))
+    assert counts(cleaned(further, {LIVER: SHORT})[0]) == {LIVER: 15}
+
+
 def test_an_organ_in_several_pieces_keeps_as_many_of_that_size():
     """Its smallest piece in training has 8 ml: half of that is kept, however small beside the largest."""
     pieces = np.s_[0:8, 0:5, 0:5], *(np.s_[10:12, 0:2, x : x + 2] for x in (0, 4, 8))
@@ -117,6 +145,14 @@ def test_slices_of_a_tilted_gantry_connect_where_the_patient_does():
     assert len(components_of(upright, [AORTA], boxes_of(upright)).sizes) == 1 + 12  # by index they are apart
 
 
+def test_boxes_are_as_long_as_in_the_patient_on_a_tilted_gantry_too():
+    affine = CENTIMETRES.copy()
+    affine[1, 2] = -30.0
+    labels = labels_of(*((AORTA, np.s_[z, 3 * z, 0]) for z in range(12)), shape=(12, 40, 3), affine=affine)
+    extents = components_of(labels, [AORTA], boxes_of(labels)).boxes.extents_mm
+    np.testing.assert_allclose(extents[1], [120, 10, 10])
+
+
 @pytest.mark.parametrize("known", [{}, {MANDIBLE: TWO_PIECES}])
 def test_organs_whose_pieces_are_not_known_keep_every_voxel(known):
     labels = labels_of((LIVER, np.s_[0:6, 0:6, 0:6]), (LIVER, np.s_[10, 8, 8]))
@@ -136,6 +172,10 @@ def test_components_are_those_of_the_whole_map_however_it_is_divided(slices, mon
     for place, own in found.numbered(found.sizes > 0):
         numbers[place] = own
     np.testing.assert_array_equal(numbers, expected)
+    corner = [part.start for part in boxes_of(labels)[LIVER]]
+    for number, box in enumerate(ndimage.find_objects(expected), start=1):
+        assert (found.boxes.first[number] + corner).tolist() == [part.start for part in box]
+        assert (found.boxes.end[number] + corner).tolist() == [part.stop for part in box]
 
 
 def test_memory_does_not_grow_with_the_slices_between_islands():

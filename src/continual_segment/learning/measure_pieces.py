@@ -1,4 +1,4 @@
-"""How an organ comes in the training labels of a dataset: pieces and volumes, kept in its pack.
+"""How an organ comes in the training labels of a dataset: pieces, volumes and extents, kept in its pack.
 
 In:  a prepared dataset
 Out: OrganPieces by organ; numbers alone, nothing of a patient
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from continual_segment.body_parts.learn import label_map, training_cases
 from continual_segment.data.prepared import PreparedDataset
-from continual_segment.model.pieces import MOST_PIECES, OrganPieces
+from continual_segment.model.pieces import MOST_PIECES, Extent, OrganPieces
 from continual_segment.segmentation.components import boxes_of, components_of
 from continual_segment.segmentation.nested import nesting_of
 from continual_segment.volume import LabelMap
@@ -23,22 +24,55 @@ NEGLIGIBLE = 0.01
 DIGITS = 6
 
 
+@dataclass(frozen=True, eq=False)
+class OrganInScan:
+    """One organ in one label map, its nested parts included."""
+
+    pieces_ml: np.ndarray
+    """Volumes of its pieces."""
+    extent_mm: np.ndarray
+    """(z, y, x), of all pieces that are not negligible."""
+    cut: np.ndarray
+    """bool (z, y, x): it reaches an end of the scan."""
+
+
 def measure_pieces(dataset: PreparedDataset, at_most: int = 100) -> dict[str, OrganPieces]:
     """Of the training scans of a dataset, at most so many, spread evenly."""
-    volumes: dict[str, list[np.ndarray]] = defaultdict(list)
+    scans: dict[str, list[OrganInScan]] = defaultdict(list)
     for case in training_cases(dataset, at_most):
-        for organ, pieces_ml in volumes_of_pieces(label_map(dataset, case)):
-            volumes[organ].append(pieces_ml)
-    return {organ: summarise(scans) for organ, scans in sorted(volumes.items())}
+        for organ, found in organs_in_scan(label_map(dataset, case)):
+            scans[organ].append(found)
+    return {
+        organ: replace(summarise([each.pieces_ml for each in found]), extent_mm=largest_extent(found))
+        for organ, found in sorted(scans.items())
+    }
 
 
-def volumes_of_pieces(labels: LabelMap) -> Iterator[tuple[str, np.ndarray]]:
-    """Every organ that a label map shows, with the volumes of its pieces in ml, its nested parts included."""
+def organs_in_scan(labels: LabelMap) -> Iterator[tuple[str, OrganInScan]]:
+    """Every organ that a label map shows."""
     families, boxes = nesting_of(labels).families(labels.names), boxes_of(labels)
     for label, family in families.items():
-        if not boxes.keys().isdisjoint(family):
-            sizes = components_of(labels, family, boxes).sizes[1:]
-            yield labels.names[label], sizes * labels.grid.voxel_ml
+        if shown := [boxes[each] for each in family if each in boxes]:
+            found = components_of(labels, family, boxes)
+            real = found.sizes >= NEGLIGIBLE * found.sizes.sum()
+            ends = [
+                min(side.start for side in sides) == 0 or max(side.stop for side in sides) == length
+                for sides, length in zip(zip(*shown, strict=True), labels.grid.shape, strict=True)
+            ]
+            extent = found.boxes.union(real).extents_mm[0]
+            pieces_ml = found.sizes[1:] * labels.grid.voxel_ml
+            yield labels.names[label], OrganInScan(pieces_ml, extent, np.array(ends))
+
+
+def largest_extent(scans: Sequence[OrganInScan]) -> Extent:
+    """Along each axis; None where the scan with the largest ends there, so that it is longer in truth."""
+    extents = np.array([scan.extent_mm for scan in scans])  # (scan, axis)
+    cut = np.array([scan.cut for scan in scans])[extents.argmax(axis=0), range(3)]
+    z, y, x = (
+        None if ends else round(float(side), DIGITS)
+        for side, ends in zip(extents.max(axis=0), cut, strict=True)
+    )
+    return z, y, x
 
 
 def summarise(scans: Sequence[np.ndarray]) -> OrganPieces:

@@ -1,4 +1,4 @@
-"""OrganPieces: in how many connected pieces an organ comes, measured in the training labels of its pack.
+"""OrganPieces: in how many connected pieces an organ comes, and how far it extends, by training labels.
 
 Clean-up removes islands by it. A few numbers per organ are stored on the card of the pack, nothing of a
 patient; a pack without them is not cleaned up.
@@ -7,7 +7,7 @@ patient; a pack without them is not cleaned up.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -18,6 +18,7 @@ from continual_segment.organs import Organ
 
 FIELD = "pieces"
 """Of the card."""
+Extent = tuple[float | None, float | None, float | None]
 MOST_PIECES = 20
 """That are counted; an organ in more pieces counts as one in this many."""
 
@@ -36,6 +37,9 @@ class OrganPieces:
     """Share of the volume in the largest piece: smallest and mean."""
     smallest_piece_ml: float
     """Of the scans that show several pieces; 0 if none does."""
+    extent_mm: Extent | None = None
+    """Largest extent (z, y, x) in a scan; None along axes where that scan ends with the organ in it. Cards
+    written before it was measured have none."""
 
     def __post_init__(self) -> None:
         least, most = self.volume_ml
@@ -48,6 +52,7 @@ class OrganPieces:
             "largest_share": 0 < self.largest_share[0] <= self.largest_share[1] <= 1,
             "smallest_piece_ml": 0 <= self.smallest_piece_ml <= most
             and (self.smallest_piece_ml > 0) == (self.in_several_pieces > 0),
+            "extent_mm": all(0 < side < math.inf for side in self.extent_mm or () if side is not None),
         }
         for field, kept in rules.items():
             if not kept:
@@ -74,7 +79,19 @@ class OrganPieces:
                 min(1.0, math.fsum(each.largest_share[1] * each.scans for each in every) / scans),
             ),
             min(several, default=0.0),
+            pooled_extent([each.extent_mm for each in every]),
         )
+
+
+def pooled_extent(extents: Sequence[Extent | None]) -> Extent | None:
+    """The largest along each axis; None where one of them is not known."""
+    if not (known := [extent for extent in extents if extent]) or len(known) < len(extents):
+        return None
+    z, y, x = (
+        None if None in sides else max(side for side in sides if side is not None)
+        for sides in zip(*known, strict=True)
+    )
+    return z, y, x
 
 
 def pieces_on_card(card: Mapping[str, Any], organs: Iterable[Organ]) -> dict[str, OrganPieces]:

@@ -1,11 +1,12 @@
 """Clean-up: islands that an organ cannot have are removed from a finished label map.
 
 A network finds a little spinal cord in the humerus and a little parotid in the shoulder. The training labels
-show in how many pieces an organ comes, and a pack stores that (model/pieces.py). An organ in one piece keeps
-its largest component, and others only if they are large enough for a piece of a prediction with a gap. An
-organ that may come in several pieces keeps every component that is not much smaller than the smallest piece
-in training. An organ is judged together with its nested parts, which are removed with it. Voxels of an island
-become background, or the whole if the island belongs to a part of one.
+show in how many pieces an organ comes and how far it extends, and a pack stores that (model/pieces.py). An
+organ in one piece keeps its largest component, and others only if they are large enough for a piece of a
+prediction with a gap. An organ that may come in several pieces keeps every component that is not much smaller
+than the smallest piece in training. Of all these, components that would make an organ longer than it is in
+training are removed. An organ is judged together with its nested parts, which are removed with it. Voxels of
+an island become background, or the whole if the island belongs to a part of one.
 
 In:  a label map, changed in place; OrganPieces by organ
 Out: what was removed
@@ -41,12 +42,20 @@ class CleanUpConfig:
     """Of other organs, components of at least this share of the smallest piece in training are kept."""
     broken: float = 0.2
     """Components of at least this share of the largest are kept: the prediction has a gap."""
+    reach: float = 1.25
+    """With the components that are kept, an organ is at most so many times as long as its largest extent in
+    training, along axes where that is known."""
 
     def least_voxels(self, known: OrganPieces, largest: int, voxel_ml: float) -> float:
         """Smallest component that is kept."""
         in_one_piece = known.pieces[0] >= self.one_piece * known.scans
         real = math.inf if in_one_piece else self.smallest * known.smallest_piece_ml / voxel_ml
         return min(real, self.broken * largest)
+
+    def longest_mm(self, known: OrganPieces) -> np.ndarray:
+        """Along (z, y, x)."""
+        extent = known.extent_mm or (None,) * 3
+        return self.reach * np.array([math.inf if side is None else side for side in extent])
 
 
 @dataclass(frozen=True)
@@ -134,7 +143,7 @@ def remove_islands(
     for label in sorted(set(present) & known.keys(), key=lambda label: len(nesting.chain(label))):
         found = components_of(labels, families[label], boxes)
         least = config.least_voxels(known[label], int(found.sizes.max()), labels.grid.voxel_ml)
-        kept = kept_components(found, least)
+        kept = kept_components(found, least, config.longest_mm(known[label]))
         if kept[1:].all():
             continue
         parts = [part for part in families[label] if part != label and part in boxes]
@@ -145,10 +154,21 @@ def remove_islands(
     return CleanUp(tuple(islands[label] for label in sorted(islands)), frozenset(changed - {0}))
 
 
-def kept_components(found: Components, least: float) -> np.ndarray:
-    """bool by number: the largest component, and others of at least so many voxels."""
-    kept = found.sizes >= least
-    kept[found.sizes.argmax()] = True
+def kept_components(found: Components, least: float, longest_mm: np.ndarray) -> np.ndarray:
+    """bool by number: the largest component, and others of at least so many voxels within reach of it.
+
+    Larger ones come first. Where the largest is longer than `longest_mm`, others may not make it longer.
+    """
+    largest, *others = np.argsort(-found.sizes, kind="stable")
+    kept = found.sizes < 0
+    kept[largest] = True
+    for number in others:
+        if found.sizes[number] < least or number == 0:
+            break
+        joined = kept.copy()
+        joined[number] = True
+        now, then = (found.boxes.union(each).extents_mm[0] for each in (kept, joined))
+        kept[number] = (then <= np.maximum(longest_mm, now)).all()
     kept[0] = True  # is not a component
     return kept
 

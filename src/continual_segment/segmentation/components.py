@@ -4,7 +4,8 @@ The box of an organ with islands may be as large as the scan. Components are fou
 and joined where slabs meet; only their sizes are kept, and voxels are numbered again where they are needed.
 
 The slices of a tilted gantry are shifted against each other by up to several pixels. They are moved back
-before components are found, so that a thin vessel is one piece on such a grid as well.
+before components are found, so that a thin vessel is one piece on such a grid as well, and boxes are as long
+as in the patient.
 """
 
 from __future__ import annotations
@@ -61,6 +62,28 @@ class OrganSlab:
 
 
 @dataclass(frozen=True, eq=False)
+class Boxes:
+    """Boxes of components in voxels (z, y, x), counted from the corner of the organ's box."""
+
+    first: np.ndarray
+    """(component, 3)"""
+    end: np.ndarray
+    """(component, 3): behind the last voxel."""
+    step_mm: np.ndarray
+    """Size of a voxel (z, y, x); slices count by the distance of their planes."""
+
+    @property
+    def extents_mm(self) -> np.ndarray:
+        """(component, 3)"""
+        return ((self.end - self.first) * self.step_mm).round(6)  # equal lengths stay equal
+
+    def union(self, components: np.ndarray) -> Boxes:
+        """The box of some components, by number or by a bool for each."""
+        first, end = self.first[components].min(axis=0), self.end[components].max(axis=0)
+        return Boxes(first[None], end[None], self.step_mm)
+
+
+@dataclass(frozen=True, eq=False)
 class Components:
     """The components of an organ, numbered from 1."""
 
@@ -69,6 +92,8 @@ class Components:
     """Per slab, by the number of its own component, the number of the one that this belongs to; 0 is 0."""
     sizes: np.ndarray
     """Voxels by number; that of 0 is 0."""
+    boxes: Boxes
+    """By number; that of 0 is empty."""
 
     def numbered(self, wanted: np.ndarray) -> Iterator[tuple[Box3, np.ndarray]]:
         """Slabs with `wanted` components (bool by number): place in the label map, and every voxel's number.
@@ -89,19 +114,22 @@ def boxes_of(labels: LabelMap) -> dict[int, Box3]:
 def components_of(labels: LabelMap, organs: Collection[int], boxes: Mapping[int, Box3]) -> Components:
     """Components of the union of some labels, of which at least one has a box."""
     slabs = tuple(slabs_of(labels, tuple(organs), _union([boxes[each] for each in organs if each in boxes])))
-    sizes, links, firsts = [np.zeros(1, int)], [], [0]
+    sizes, links, firsts, boxes = [np.zeros(1, int)], [], [0], [np.zeros((1, 2, 3), int)]
     below = np.zeros(slabs[0].room, int)
     for slab in slabs:
         own = slab.components()
         bottom, top = (np.where(plane, plane + firsts[-1], 0) for plane in (own[0], own[-1]))
         links.append(_touching(below, bottom))
         sizes.append(np.bincount(own[own > 0])[1:])
+        boxes.append(_boxes(own, slab.place[0].start - slabs[0].place[0].start))
         firsts.append(firsts[-1] + len(sizes[-1]))  # own number + first: unique among all slabs
         below = top
     joined = _joined(firsts[-1] + 1, np.concatenate(links, axis=1))
     number_of = [np.append(0, joined[first + 1 : end + 1]) for first, end in pairwise(firsts)]
     total = np.bincount(joined, np.concatenate(sizes)).astype(np.int64)
-    return Components(slabs, tuple(number_of), total)
+    first, end = np.concatenate(boxes).transpose(1, 0, 2)
+    joined_boxes = Boxes(*_joined_boxes(joined, first, end), _steps_mm(labels.grid))
+    return Components(slabs, tuple(number_of), total, joined_boxes)
 
 
 def slabs_of(labels: LabelMap, organs: tuple[int, ...], box: Box3) -> Iterator[OrganSlab]:
@@ -129,6 +157,29 @@ def _offsets(grid: Grid, box: Box3) -> np.ndarray:
     per_slice = np.array([z @ y / (y @ y), z @ x / (x @ x)])
     offsets = np.rint(np.arange(box[0].start, box[0].stop)[:, None] * per_slice).astype(int)
     return offsets - offsets.min(axis=0)
+
+
+def _steps_mm(grid: Grid) -> np.ndarray:
+    """Voxel size (z, y, x), with the distance between the planes of slices, shifted or not."""
+    x, y, _ = grid.affine[:3, :3].T
+    pixel = np.linalg.norm(np.cross(x, y))
+    return np.array([1000 * grid.voxel_ml / pixel, np.linalg.norm(y), np.linalg.norm(x)])
+
+
+def _boxes(own: np.ndarray, slices_below: int) -> np.ndarray:
+    """(component, 2, 3): first voxel of every component of a slab, and the one behind the last."""
+    found = [box for box in ndimage.find_objects(own) if box is not None]
+    boxes = [[[part.start for part in box], [part.stop for part in box]] for box in found]
+    return np.array(boxes, int).reshape(-1, 2, 3) + np.array([slices_below, 0, 0])
+
+
+def _joined_boxes(joined: np.ndarray, first: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Boxes of components whose parts in the slabs have these boxes; `joined` numbers the parts."""
+    count = joined.max() + 1
+    lowest, highest = np.full((count, 3), np.iinfo(int).max), np.zeros((count, 3), int)
+    np.minimum.at(lowest, joined, first)
+    np.maximum.at(highest, joined, end)
+    return lowest, highest
 
 
 def _touching(below: np.ndarray, above: np.ndarray) -> np.ndarray:
