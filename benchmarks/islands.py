@@ -133,7 +133,7 @@ def means(scans: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
 
 
 def chosen(validation: dict[str, dict[str, list[float]]]) -> str | None:
-    """The setting with the lowest HD95 by which no organ loses much Dice; None if every one costs some more."""
+    """The setting with the lowest HD95 by which no organ loses much Dice; None if there is none."""
     before = validation[BEFORE]
     harmless = [
         setting
