@@ -47,3 +47,9 @@ def mark_and_sleep(folder, seconds, *shared):
     """Show which worker runs the task, then take some time."""
     (Path(folder) / str(os.getppid())).touch()
     time.sleep(seconds)
+
+
+def hang_on(worker, *shared):
+    """Take for ever on one worker, and no time on others."""
+    if os.getppid() == worker:
+        time.sleep(10000)
