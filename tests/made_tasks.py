@@ -38,6 +38,13 @@ def die(*shared):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def load_in_another_process(*shared):
+    """As training does with `workers`."""
+    from torch.utils.data import DataLoader
+
+    return [int(item) for item in DataLoader(range(3), batch_size=None, num_workers=1)]
+
+
 def raise_error(kind, *shared):
     logging.getLogger("continual_segment.made").warning("a warning before %s", kind)
     raise {"scan": ScanError, "disk": OSError, "memory": MemoryError, "bug": ZeroDivisionError}[kind]("why")
