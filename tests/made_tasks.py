@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import signal
 import time
@@ -38,11 +39,12 @@ def die(*shared):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def load_in_another_process(*shared):
-    """As training does with `workers`."""
-    from torch.utils.data import DataLoader
-
-    return [int(item) for item in DataLoader(range(3), batch_size=None, num_workers=1)]
+def start_another_process(*shared):
+    """As training does with `workers`; the other process must not outlive this one, so it is a daemon."""
+    other = multiprocessing.get_context("fork").Process(target=int, daemon=True)
+    other.start()
+    other.join()
+    return other.exitcode
 
 
 def raise_error(kind, *shared):

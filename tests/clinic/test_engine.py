@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("distributed", reason="the extra [dask] is not installed")
+from long_tests import long_test
 from made_cluster import SOURCE, MadeCluster, addresses, beside, has_begun, kill, spawned, wait_for
 
 from continual_segment.cli.main import main
@@ -102,6 +103,7 @@ def comparable(files):
     return {name: without_seconds(name, data) for name, data in files.items() if name[0] != "."}
 
 
+@long_test
 def test_workers_that_are_killed_hang_or_have_a_full_disk_cost_time_alone(
     archive, expected, limit, shared_model_folder, dispatchers, tmp_path, contents, caplog
 ):
@@ -134,6 +136,7 @@ def test_workers_that_are_killed_hang_or_have_a_full_disk_cost_time_alone(
     assert comparable(contents(tmp_path / "out")) == expected
 
 
+@long_test
 def test_a_run_is_stopped_by_ctrl_c_and_resumed(
     archive, expected, shared_model_folder, small_cluster, tmp_path, contents, python, caplog
 ):
@@ -171,6 +174,7 @@ def test_a_worker_with_another_model_is_not_used(shared_model_folder, base_model
         opened(absent)
 
 
+@long_test
 def test_a_damaged_scan_fails_once(archive, shared_model_folder, small_cluster, tmp_path, caplog):
     scans = tmp_path / "scans"
     scans.mkdir()
