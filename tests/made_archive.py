@@ -48,6 +48,8 @@ needs_openssl = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="openssl is not installed, which makes certificates"
 )
 USER, PASSWORD = "conseg", "not-a-secret"
+NEW_KEY = ("-newkey", "rsa:2048", "-nodes")
+LOOPBACK = "IP:127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -137,16 +139,27 @@ def free_port() -> int:
 
 def certificate(folder: Path, name: str) -> TlsConfig:
     """A certificate that signs itself."""
-    made = subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
-         "-addext", "subjectAltName=IP:127.0.0.1",
-         "-keyout", str(folder / f"{name}.key"), "-out", str(folder / f"{name}.pem")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )  # fmt: skip
+    key, own = folder / f"{name}.key", folder / f"{name}.pem"
+    openssl("req", "-x509", *NEW_KEY, "-days", "2", "-subj", f"/CN={name}",
+            "-addext", f"subjectAltName={LOOPBACK}", "-keyout", key, "-out", own)  # fmt: skip
+    return TlsConfig(own, key, own)
+
+
+def signed(folder: Path, name: str, authority: TlsConfig) -> TlsConfig:
+    """A certificate that an authority signs, as in a hospital."""
+    key, own, request = (folder / f"{name}.{kind}" for kind in ("key", "pem", "csr"))
+    extensions = folder / f"{name}.cnf"
+    extensions.write_text(f"subjectAltName={LOOPBACK}\nauthorityKeyIdentifier=keyid\n")
+    openssl("req", *NEW_KEY, "-subj", f"/CN={name}", "-keyout", key, "-out", request)
+    openssl("x509", "-req", "-in", request, "-CA", authority.certificate, "-CAkey", authority.key,
+            "-CAcreateserial", "-days", "2", "-extfile", extensions, "-out", own)  # fmt: skip
+    return TlsConfig(own, key, authority.certificate)
+
+
+def openssl(*arguments: Any) -> None:
+    command = ["openssl", *map(str, arguments)]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert made.returncode == 0, made.stderr
-    return TlsConfig(folder / f"{name}.pem", folder / f"{name}.key", folder / f"{name}.pem")
 
 
 @dataclass

@@ -8,10 +8,16 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+from distributed import Client
+
+from continual_segment.engine import Dispatcher
 
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src"
@@ -30,7 +36,13 @@ class MadeCluster:
     def __enter__(self):
         options = ["--host", "127.0.0.1", "--port", self.port, "--no-dashboard"]
         options += ["--idle-timeout", "1 hour"]  # for a test that is killed
-        self._start("scheduler", *options)
+        scheduler = self._start("scheduler", *options)
+        try:
+            wait_for(lambda: scheduler.poll() is not None or answers(self.port))
+            assert scheduler.poll() is None, "the scheduler has ended"
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *error):
@@ -56,6 +68,11 @@ class MadeCluster:
             "--memory-limit", 0, "--death-timeout", 300, "--local-directory", self.folder / name,
             *([] if nanny else ["--no-nanny"]), preexec_fn=limit,
         )  # fmt: skip
+
+    def wait_for_workers(self, count: int) -> None:
+        """Until the scheduler knows so many: a run that starts then gives a task to each."""
+        with Client(f"tcp://127.0.0.1:{self.port}", timeout=SECONDS, set_as_default=False) as client:
+            client.wait_for_workers(count, timeout=SECONDS)
 
     def _start(self, what, *options, **more) -> subprocess.Popen:
         settings = {
@@ -90,6 +107,17 @@ def spawned(pid: int) -> list[psutil.Process]:
         return []
 
 
+def addresses(dispatcher: Dispatcher, name: str) -> list[str]:
+    """Of the workers of this name that can be used."""
+    workers = dispatcher.cluster._client.scheduler_info(n_workers=-1)["workers"]
+    return [each for each in dispatcher.cluster.slots() if workers.get(each, {}).get("name") == name]
+
+
+def has_begun(dispatcher: Dispatcher, worker: str) -> bool:
+    """Whether a worker at this address is known to run a task."""
+    return any(each.worker == worker and each.started for each in list(dispatcher.running.values()))
+
+
 def wait_for(condition, seconds: float = SECONDS):
     """What the condition gives as soon as that is true."""
     deadline = time.monotonic() + seconds
@@ -99,8 +127,40 @@ def wait_for(condition, seconds: float = SECONDS):
     return found
 
 
+@contextmanager
+def beside(disturb: Callable[[], None]) -> Iterator[None]:
+    """Call a function in a thread while the body runs; what it raises ends the body and is raised here."""
+    errors: list[BaseException] = []
+
+    def attempt():
+        try:
+            disturb()
+        except BaseException as error:
+            errors.append(error)
+            signal.raise_signal(signal.SIGINT)
+
+    thread = threading.Thread(target=attempt, daemon=True)
+    thread.start()
+    try:
+        yield
+        thread.join(SECONDS)
+        assert not thread.is_alive(), "what should have happened beside the test did not"
+    except KeyboardInterrupt:
+        if errors:
+            raise errors[0] from None
+        raise
+
+
 def kill(process: psutil.Process) -> None:
     process.send_signal(signal.SIGKILL)
+
+
+def answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def free_port() -> int:

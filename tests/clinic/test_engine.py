@@ -8,27 +8,25 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytest.importorskip("distributed", reason="the extra [dask] is not installed")
 from long_tests import long_test
-from made_cluster import SOURCE, MadeCluster, family, kill, spawned, wait_for
+from made_cluster import SOURCE, MadeCluster, addresses, beside, has_begun, kill, spawned, wait_for
 
 from continual_segment.cli.main import main
 from continual_segment.clinic.on_engine import Batch, opened
 from continual_segment.clinic.outputs import OutputConfig
 from continual_segment.clinic.segment import segment
-from continual_segment.engine import EngineConfig
-from continual_segment.errors import ContinualSegmentError, UnfitWorkerError
+from continual_segment.engine import Dispatcher, EngineConfig
+from continual_segment.errors import UnfitWorkerError
 from continual_segment.files import read_scan, write_scan
 from continual_segment.segmentation import SegmentConfig
 from continual_segment.volume import Volume
-
-pytestmark = long_test
 
 CASES = tuple("abcdef")
 LARGEST_FILE = 256
@@ -69,10 +67,27 @@ def limit(local_run):
     return 5 + 2 * local_run[1]
 
 
-@pytest.fixture
-def cluster(tmp_path):
-    with MadeCluster(tmp_path / "cluster") as made:
+@pytest.fixture(scope="module")
+def small_cluster(tmp_path_factory):
+    """A scheduler with one worker."""
+    with MadeCluster(tmp_path_factory.mktemp("cluster")) as made:
+        made.only = made.worker("only")
+        made.wait_for_workers(1)
         yield made
+
+
+@pytest.fixture
+def dispatchers(monkeypatch):
+    """The dispatchers of all runs that this process starts."""
+    made = []
+
+    class Noted(Dispatcher):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            made.append(self)
+
+    monkeypatch.setattr("continual_segment.engine.Dispatcher", Noted)
+    return made
 
 
 def comparable(files):
@@ -88,31 +103,32 @@ def comparable(files):
     return {name: without_seconds(name, data) for name, data in files.items() if name[0] != "."}
 
 
+@long_test
 def test_workers_that_are_killed_hang_or_have_a_full_disk_cost_time_alone(
-    archive, expected, limit, shared_model_folder, cluster, tmp_path, contents, caplog
+    archive, expected, limit, shared_model_folder, dispatchers, tmp_path, contents, caplog
 ):
-    killed = cluster.worker("killed", nanny=True)
-    hangs = cluster.worker("hangs")
-    full = cluster.worker("full", largest_file=LARGEST_FILE)
-    done = []
+    with MadeCluster(tmp_path / "cluster") as cluster:
+        killed = cluster.worker("killed", nanny=True)
+        hangs = cluster.worker("hangs")
+        full = cluster.worker("full", largest_file=LARGEST_FILE)
+        cluster.wait_for_workers(3)
 
-    def disturb():
-        """Each has a process for its scan by then."""
-        (worker,) = wait_for(lambda: spawned(killed.pid))
-        wait_for(lambda: spawned(worker.pid))
-        kill(worker)
-        done.append("killed")
-        (process,) = wait_for(lambda: spawned(hangs.pid))
-        process.send_signal(signal.SIGSTOP)
-        done.append("stopped")
+        def disturb():
+            """In the middle of a scan, the first of the worker: it loads the software and the model, too."""
+            (dispatcher,) = wait_for(lambda: dispatchers)
+            found = {name: addresses(dispatcher, name) for name in ("killed", "hangs")}
+            wait_for(lambda: has_begun(dispatcher, *found["killed"]))
+            (worker,) = spawned(killed.pid)
+            kill(worker)
+            wait_for(lambda: has_begun(dispatcher, *found["hangs"]))
+            (process,) = spawned(hangs.pid)
+            process.send_signal(signal.SIGSTOP)
 
-    threading.Thread(target=disturb, daemon=True).start()
-    outputs = OutputConfig(statistics=True, engine=EngineConfig(cluster.address, 6, limit))
-    with caplog.at_level("INFO"):
-        failures = segment(archive, shared_model_folder, tmp_path / "out", outputs=outputs)
+        outputs = OutputConfig(statistics=True, engine=EngineConfig(cluster.address, 6, limit))
+        with caplog.at_level("INFO"), beside(disturb):
+            failures = segment(archive, shared_model_folder, tmp_path / "out", outputs=outputs)
+        assert full.poll() is None
     assert failures == {}
-    assert done == ["killed", "stopped"]
-    assert full.poll() is None
     assert "too large" in caplog.text
     assert caplog.text.count("Its worker died or lost its connection") == 1
     assert "It took longer than" in caplog.text
@@ -120,28 +136,32 @@ def test_workers_that_are_killed_hang_or_have_a_full_disk_cost_time_alone(
     assert comparable(contents(tmp_path / "out")) == expected
 
 
+@long_test
 def test_a_run_is_stopped_by_ctrl_c_and_resumed(
-    archive, expected, shared_model_folder, cluster, tmp_path, contents, python, caplog
+    archive, expected, shared_model_folder, small_cluster, tmp_path, contents, python, caplog
 ):
-    worker = cluster.worker("only")
-    out = tmp_path / "out"
-    options = ["segment", archive, "-m", shared_model_folder, "-o", out, "-s", "--engine", cluster.address]
+    worker, out = small_cluster.only, tmp_path / "out"
+    scans = shutil.copytree(archive, tmp_path / "scans")
+    more = [shutil.copy(archive / "a.nii.gz", scans / f"z{number}.nii.gz") for number in range(100)]
+    options = ["segment", scans, "-m", shared_model_folder, "-o", out, "-s"]
+    options += ["--engine", small_cluster.address]
     run = python("-m", "continual_segment.cli.main", *options)
     wait_for(lambda: len(list((out / "manifest").glob("*.json"))) >= 1)
     run.send_signal(signal.SIGINT)
-    _, messages = run.communicate(timeout=120)
+    _, messages = run.communicate(timeout=600)
     assert run.returncode == 130, messages
     assert "Traceback" not in messages
-    (process,) = spawned(worker.pid) or [None]
-    before = {name: data for name, data in contents(out).items() if name[0] != "."}
+    wait_for(lambda: not spawned(worker.pid))
+    before = {name: data for name, data in contents(out).items() if Path(name).name[0] in CASES}
     assert 1 <= sum(name.startswith("manifest") for name in before) <= len(CASES)
+    for path in more:  # they kept the run from ending before it was stopped
+        path.unlink()
     with caplog.at_level("INFO"):
         assert main([*map(str, options), "--attempts", "2"]) == 0
-    found = contents(out)
+    found = {name: data for name, data in contents(out).items() if Path(name).name[0] != "z"}
     assert comparable(found) == expected
     assert all(found[name] == before[name] for name in before)  # nothing was done again
     assert "of 6 cases are done" in caplog.text
-    assert process is None or not process.is_running()
 
 
 def test_a_worker_with_another_model_is_not_used(shared_model_folder, base_model_folder):
@@ -154,22 +174,15 @@ def test_a_worker_with_another_model_is_not_used(shared_model_folder, base_model
         opened(absent)
 
 
-def test_a_damaged_scan_fails_once_and_a_scheduler_that_is_gone_ends_the_run(
-    archive, shared_model_folder, cluster, tmp_path, caplog
-):
+@long_test
+def test_a_damaged_scan_fails_once(archive, shared_model_folder, small_cluster, tmp_path, caplog):
     scans = tmp_path / "scans"
     scans.mkdir()
     shutil.copy(archive / "a.nii.gz", scans / "a.nii.gz")
     (scans / "b.nii.gz").write_bytes((archive / "b.nii.gz").read_bytes()[:300])
-    cluster.worker("only")
-    outputs = OutputConfig(engine=EngineConfig(cluster.address))
+    outputs = OutputConfig(engine=EngineConfig(small_cluster.address))
     failures = segment(scans, shared_model_folder, tmp_path / "out", outputs=outputs)
     assert set(failures) == {str(scans / "b.nii.gz")}
     assert "truncated or damaged" in failures[str(scans / "b.nii.gz")]
     assert "is repeated" not in caplog.text
     assert [path.name for path in sorted((tmp_path / "out").iterdir())] == ["a.nii.gz", "manifest"]
-
-    for process in family(cluster.processes[0].pid):
-        kill(process)
-    with pytest.raises(ContinualSegmentError, match="scheduler"):
-        segment(scans, shared_model_folder, tmp_path / "out", outputs=outputs)

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import signal
-import threading
-import time
 
 import made_tasks
 import pytest
 
 pytest.importorskip("distributed", reason="the extra [dask] is not installed")
-from long_tests import long_test
-from made_cluster import MadeCluster, spawned, wait_for
+from made_cluster import MadeCluster, addresses, beside, family, has_begun, kill, spawned, wait_for
 
 from continual_segment.engine import EngineConfig, dispatch, on_engine
 from continual_segment.errors import ContinualSegmentError
-
-pytestmark = long_test
 
 
 @pytest.fixture(scope="module")
@@ -24,12 +19,12 @@ def cluster(tmp_path_factory):
     """A scheduler with two workers."""
     with MadeCluster(tmp_path_factory.mktemp("cluster")) as made:
         made.pair = [made.worker("one", nanny=True), made.worker("two")]
+        made.wait_for_workers(2)
         yield made
 
 
 def run(config, function, tasks, folder, shared=()):
     with on_engine(config, function, shared, folder) as dispatcher:
-        wait_for(lambda: len(dispatcher.cluster.slots()) >= 2)
         for name, arguments in tasks.items():
             dispatcher.add(name, *arguments)
         return {finished.name: finished for finished in dispatcher.run()}
@@ -52,45 +47,50 @@ def test_a_task_that_hangs_is_given_up_after_its_attempts_and_the_others_are_don
         found = {finished.name: finished.answer for finished in dispatcher.run()}
     assert found.pop("hangs").kind == "failed"
     assert [answer.kind for answer in found.values()] == ["done"] * 3
-    assert caplog.text.count("longer than 4 s") == 1
+    repeated = [text for text in caplog.messages if text.startswith("hangs: attempt 1 of 2")]
+    assert ["longer than 4 s" in text for text in repeated] == [True]
 
 
 def test_a_stopped_run_ends_its_tasks_on_the_workers(cluster, tmp_path):
     (one,) = wait_for(lambda: spawned(cluster.pair[0].pid))
     workers = [one.pid, cluster.pair[1].pid]
+    marks = tmp_path / "marks"
+    marks.mkdir()
 
     def stop_when_both_run():
-        wait_for(lambda: all(map(spawned, workers)))
-        time.sleep(1)
+        wait_for(lambda: len(list(marks.iterdir())) == 2)
         signal.raise_signal(signal.SIGINT)
 
-    threading.Thread(target=stop_when_both_run, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        run(EngineConfig(cluster.address), made_tasks.sleep, {"a": (10000,), "b": (10000,)}, tmp_path)
+    tasks = dict.fromkeys("ab", (marks, 10000))
+    with pytest.raises(KeyboardInterrupt), beside(stop_when_both_run):
+        run(EngineConfig(cluster.address), made_tasks.mark_and_sleep, tasks, tmp_path)
+    assert {int(path.name) for path in marks.iterdir()} == set(workers)
     wait_for(lambda: not any(map(spawned, workers)))
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["marks"]
 
 
 def test_a_worker_that_is_frozen_as_a_whole_is_left_alone(cluster, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(dispatch, "GRACE_SECONDS", 5.0)
+    monkeypatch.setattr(dispatch, "GRACE_SECONDS", -590.0)  # so that the worker's own limit is far away
     frozen = cluster.pair[1]
     (other,) = wait_for(lambda: spawned(cluster.pair[0].pid))
-
-    def freeze():
-        """Once its task runs: before, the command does not know that the worker has begun."""
-        wait_for((tmp_path / str(frozen.pid)).exists)
-        for process in spawned(frozen.pid):
+    config = EngineConfig(cluster.address, seconds=600.0)
+    with on_engine(config, made_tasks.hang_on, (), tmp_path) as dispatcher:
+        (address,) = addresses(dispatcher, "two")
+        for name in "ab":
+            dispatcher.add(name, frozen.pid)
+        found = []
+        while not has_begun(dispatcher, address):
+            found += dispatcher.step()
+        for process in [frozen, *spawned(frozen.pid)]:
             process.send_signal(signal.SIGSTOP)
-        frozen.send_signal(signal.SIGSTOP)
-
-    threading.Thread(target=freeze, daemon=True).start()
-    try:
-        tasks = dict.fromkeys("ab", (tmp_path, 5))
-        found = run(EngineConfig(cluster.address, seconds=20.0), made_tasks.mark_and_sleep, tasks, tmp_path)
-    finally:
-        frozen.send_signal(signal.SIGCONT)
-    assert [each.answer.kind for each in found.values()] == ["done"] * 2
-    assert "does not respond" in caplog.text
+        try:
+            found += dispatcher.run()
+        finally:
+            for process in [frozen, *spawned(frozen.pid)]:
+                process.send_signal(signal.SIGCONT)
+    assert sorted((each.name, each.answer.kind) for each in found) == [("a", "done"), ("b", "done")]
+    assert address not in {each.worker for each in found}
+    assert caplog.text.count("does not respond") == 2  # the worker gets no more tasks; its task is repeated
     assert other.is_running()
 
 
@@ -109,3 +109,20 @@ def test_without_a_scheduler_the_address_is_in_the_message(tmp_path, monkeypatch
         on_engine(EngineConfig("dask://127.0.0.1:9"), made_tasks.double, (), tmp_path),
     ):
         pass
+
+
+def test_a_scheduler_that_dies_ends_the_run_with_its_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr("continual_segment.engine.dask_cluster.SECONDS_TO_CONNECT", 15)
+    with MadeCluster(tmp_path / "cluster") as cluster:
+        cluster.worker("only")
+        cluster.wait_for_workers(1)
+        config = EngineConfig(cluster.address)
+        with on_engine(config, made_tasks.sleep, (), tmp_path / "out") as dispatcher:
+            dispatcher.add("a", 10000)
+            while not dispatcher.running:
+                dispatcher.step()
+            for process in family(cluster.processes[0].pid):
+                kill(process)
+            with pytest.raises(ContinualSegmentError, match=r"scheduler is lost.*resume"):
+                list(dispatcher.run())
+    assert not list((tmp_path / "out").iterdir())

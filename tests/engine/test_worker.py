@@ -48,6 +48,10 @@ def test_errors_are_sorted_by_who_is_at_fault(call, kind, expected):
     assert found.messages == ((30, f"a warning before {kind}"),)
 
 
+def test_a_call_can_start_processes_of_its_own(call):
+    assert answer(call(made_tasks.start_another_process, seconds=600.0), 0).result == 0
+
+
 @pytest.mark.parametrize("slow", [made_tasks.stop_here, made_tasks.sleep])
 def test_a_call_that_takes_too_long_is_killed_and_the_next_one_runs(call, slow):
     answer(call(made_tasks.double, 1), 0)  # the process is there

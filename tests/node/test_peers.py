@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import gdcm
 import pytest
-from made_archive import certificate, dcmtk, needs_dcmtk, needs_openssl, run_dcmtk
+from made_archive import certificate, dcmtk, needs_dcmtk, needs_openssl, run_dcmtk, signed
 from made_node import SHORT, archive, config_for, echo, running, send, states, until
 from made_scans import compress, read_header, write_series
 
@@ -31,12 +31,13 @@ COMPRESSIONS = {  # how storescu proposes it -> how gdcm makes it
 
 
 @contextmanager
-def storescp(folder):
+def storescp(folder, *options):
     """DCMTK's archive, which writes a file per object."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     folder.mkdir()
-    process = subprocess.Popen([dcmtk("storescp"), "-aet", "ARCHIVE", "-od", str(folder), str(port)])
+    command = [dcmtk("storescp"), *map(str, options), "-aet", "ARCHIVE", "-od", str(folder), str(port)]
+    process = subprocess.Popen(command)
     try:
         yield port
     finally:
@@ -75,6 +76,35 @@ def test_with_tls_strangers_and_unencrypted_peers_are_not_served(tmp_path):
         assert echo(port, tls=client_context(replace(stranger, authorities=own.authorities))) is None
         with socket.create_connection(("127.0.0.1", port)):  # one that never shakes hands delays no other
             assert echo(port, tls=client_context(own)) == 0
+
+
+@needs_dcmtk
+@needs_openssl
+def test_dcmtk_sends_and_stores_over_tls_with_certificates_of_one_authority(tmp_path):
+    authority, stranger = certificate(tmp_path, "authority"), certificate(tmp_path, "stranger")
+    own, scanner, pacs = (signed(tmp_path, name, authority) for name in ("conseg", "scanner", "pacs"))
+    write_series(tmp_path / "sent", SHORT)
+    with (
+        storescp(tmp_path / "stored", *dcmtk_tls(pacs)) as port,
+        running(replace(config_for(tmp_path, port), tls=own)) as node,
+    ):
+        to_node = ["-aec", "CONSEG", "127.0.0.1", node.address[1]]
+        assert run_dcmtk("echoscu", *dcmtk_tls(scanner), *to_node).returncode == 0
+        strangers = replace(stranger, authorities=authority.certificate)
+        for options in ([], ["+tla", "-ic"], dcmtk_tls(strangers)):
+            assert run_dcmtk("storescu", "+sd", *options, *to_node, tmp_path / "sent").returncode != 0
+        assert states(node) == []
+        mistrusted = dcmtk_tls(replace(scanner, authorities=stranger.certificate))
+        assert "certificate verify failed" in run_dcmtk("echoscu", *mistrusted, *to_node).stderr
+        found = run_dcmtk("storescu", "+sd", *dcmtk_tls(scanner), *to_node, tmp_path / "sent")
+        assert found.returncode == 0, found.stderr
+        until(node, lambda: states(node) == ["done"])
+    (stored,) = (tmp_path / "stored").iterdir()
+    assert read_header(stored).Modality == "SEG"
+
+
+def dcmtk_tls(tls):
+    return ["+tls", tls.key, tls.certificate, "+cf", tls.authorities]
 
 
 def test_a_missing_certificate_is_an_error_that_names_it(tmp_path):

@@ -144,7 +144,12 @@ def as_parent() -> Iterator[None]:
 
 
 def set_up(threads: int, gpu: int | None) -> None:
-    """In a new process, before libraries that compute are loaded: its cores, its GPU, its memory."""
+    """In a new process, before libraries that compute are loaded: its cores, its GPU, its memory.
+
+    Training may load its patches in further processes (`workers`), which Python forbids to daemons. They end
+    by themselves when this one is killed.
+    """
+    multiprocessing.current_process().daemon = False
     for name in THREADS:
         os.environ[name] = str(threads)
     if gpu is not None:

@@ -8,7 +8,7 @@ so a worker that dies costs what was trained since the last one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from continual_segment.engine import Dispatcher, EngineConfig, Finished, on_engine
 from continual_segment.errors import ConfigError, ContinualSegmentError
@@ -42,25 +42,21 @@ class EngineRun:
 
     def __init__(self, tasks: BenchmarkTasks) -> None:
         self.tasks = tasks.all()
-        self.done: set[Hashable] = {task.key for task in self.tasks if task.is_done()}
+        self.done = keys_of_done(self.tasks)
         self.waiting = [task for task in self.tasks if task.key not in self.done]
         self.running: dict[str, Task] = {}
         self.failures: dict[str, str] = {}
         self.progress = Progress(tasks.paths.folder / "progress.json", self.tasks)
 
     def start_ready(self, dispatcher: Dispatcher) -> None:
-        """Give every task to the dispatcher whose needs are met."""
-        for task in [task for task in self.waiting if self._is_ready(task)]:
+        """Give out every task whose needs are met; one that runs alone only while no other does."""
+        ready = [task for task in self.waiting if self.done.issuperset(task.needs)]
+        for task in sorted(ready, key=lambda task: task.runs_alone):
             if task.runs_alone and self.running:
                 return
             self.waiting.remove(task)
             self.running[task.title] = task
             dispatcher.add(task.title, task.title)
-
-    def _is_ready(self, task: Task) -> bool:
-        if task.runs_alone:
-            return all(other.runs_alone for other in self.waiting)
-        return all(key in self.done for key in task.needs)
 
     def end(self, finished: Finished) -> None:
         """Record how a task ended."""
@@ -74,6 +70,19 @@ class EngineRun:
         else:
             self.failures[task.title] = answer.problem
             log.error("%s: failed, %s", task.title, printable(answer.problem, 1000))
+
+
+def keys_of_done(tasks: Sequence[Task]) -> set[Hashable]:
+    """Keys of the tasks that are done with all that they need; a task follows what it needs.
+
+    Most methods adopt the first step as it is: that task has nothing to do, before the first step is trained
+    as well as after it. What needs it would start too early if it counted as done from the beginning.
+    """
+    done: set[Hashable] = set()
+    for task in tasks:
+        if done.issuperset(task.needs) and task.is_done():
+            done.add(task.key)
+    return done
 
 
 def do_task(title: str, tasks: BenchmarkTasks) -> None:

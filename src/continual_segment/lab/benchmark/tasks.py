@@ -217,7 +217,9 @@ class BenchmarkTasks:
         for method in self.plan.methods_with("run time"):
             path = self.paths.run_time(order, method)
             measure = partial(self.measure_run_time, order, method, path)
-            yield Task(f"order {order}, {method}, run time", "run time", 1, path, path.exists, measure)
+            last = self._key_of_step(order, method, len(self.plan.orders[order]))
+            title = f"order {order}, {method}, run time"
+            yield Task(title, "run time", 1, path, path.exists, measure, needs=(last,))
 
     def merging_task(self, order: str, method: str, dataset: str) -> Task:
         folders = {rule: self.paths.merging(order, method, rule, dataset) for rule in RULES}
