@@ -24,10 +24,16 @@ from continual_segment.data.prepare import prepare
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.raw import RawDataset
 from continual_segment.errors import ConfigError
-from continual_segment.evaluation.report import EXAMPLES, write_report
+from continual_segment.evaluation.report import EXAMPLES, Example, write_report
 from continual_segment.files.atomic import write_json
 from continual_segment.lab.phantom import DATASETS, dataset_folder, write_phantom
-from continual_segment.lab.protocol import HeldOut, ProtocolDataset, run_protocol, score, scores_folder
+from continual_segment.lab.protocol import (
+    HeldOut,
+    ProtocolDataset,
+    run_protocol,
+    score_and_show,
+    scores_folder,
+)
 from continual_segment.learning import learn_dataset
 from continual_segment.malloc import keep_freed_memory
 from continual_segment.model import Model
@@ -88,11 +94,14 @@ class Demo:
         config = self.config.on(iterations=self.updates_of(name))
         learn_dataset(prepared, self.model, config, name, anomalies=anomalies(name))
 
-    def score(self, name: str, step: int, held_out: int | None) -> None:
-        """The packs that there were after a step, on the held-out scans of one dataset."""
+    def score(self, name: str, step: int, held_out: int | None) -> Example | None:
+        """The packs that there were after a step, on the held-out scans of one dataset; after the last step
+        the first of them, unless they had been scored."""
         raw = RawDataset.open(dataset_folder(self.folder / "raw", name), check=False, progress=False)
         test = HeldOut.of(raw, PreparedDataset.open(self.prepared(name)), held_out)
-        score(self.model, name, ORDER[:step], test, self.config, scores_folder(self.folder, step))
+        folder = scores_folder(self.folder, step)
+        example = score_and_show(self.model, name, ORDER[:step], test, self.config, folder)
+        return example if step == len(ORDER) else None
 
 
 def demo(
@@ -103,9 +112,9 @@ def demo(
     claim(folder, {"preset": preset, "cases": cases, "seed": seed})
     tasks = Demo(folder, preset, cases, seed)
     learn_all(tasks)
-    score_all(tasks, held_out)
+    examples = score_all(tasks, held_out)
     datasets = {name: ProtocolDataset(tasks.raw(name), anomalies(name)) for name in ORDER}
-    report = run_protocol(folder, datasets, tasks.config, held_out)
+    report = run_protocol(folder, datasets, tasks.config, held_out, examples)
     report = replace(report, seconds=time.monotonic() - started if fresh else None)
     log.info("%s", report.table())
     return write_report(folder, report, commands(tasks), view_command(folder))
@@ -127,14 +136,16 @@ def learn_all(tasks: Demo) -> None:
     torch.set_num_threads(threads)
 
 
-def score_all(tasks: Demo, held_out: int | None) -> None:
+def score_all(tasks: Demo, held_out: int | None) -> dict[str, Example]:
     """Write the scores of every step, the longest tasks first; the report reads them.
 
-    A task that fails is repeated for the report, where its error ends the demo.
+    Returns the scan to show of every dataset that was scored here. A task that fails is repeated for the
+    report, where its error ends the demo.
     """
     steps = range(len(ORDER), 0, -1)
     jobs = {f"{name} {step}": (name, step) for step in steps for name in ORDER[:step]}
-    for_each(tasks.score, jobs, (held_out,), workers=2, title="scoring", start=take_half_silently)
+    outcome = for_each(tasks.score, jobs, (held_out,), workers=2, title="scoring", start=take_half_silently)
+    return {example.dataset: example for example in outcome.results.values() if example}
 
 
 def take_half() -> None:

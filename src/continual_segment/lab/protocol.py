@@ -31,6 +31,7 @@ from continual_segment.model import Model, verify
 from continual_segment.segmentation import Segmenter
 from continual_segment.segmentation.segmenter import LabelRule
 from continual_segment.training.history import read_history
+from continual_segment.volume import LabelMap
 
 log = logging.getLogger(__name__)
 
@@ -71,10 +72,12 @@ def run_protocol(
     datasets: Mapping[str, ProtocolDataset],
     config: ExperimentConfig,
     held_out: int | None = None,
+    examples: Mapping[str, Example] | None = None,
 ) -> Report:
     """Learn the datasets in `folder`/model, by name and in this order, and score after each.
 
-    `held_out` limits how many scans of each test split are segmented; None takes all.
+    `held_out` limits how many scans of each test split are segmented; None takes all. `examples` are scans to
+    show that were segmented after the last step; those of other datasets are segmented again.
     """
     started = time.monotonic()
     model = folder / "model"
@@ -84,7 +87,7 @@ def run_protocol(
         for name, dataset in datasets.items()
     }
     tests = {name: HeldOut.of(dataset.raw, prepared[name], held_out) for name, dataset in datasets.items()}
-    steps = []
+    steps, known = [], examples or {}
     for number, name in enumerate(datasets, start=1):
         log.info("Step %d of %d: %s", number, len(datasets), name)
         if not (model.exists() and name in Model.open(model).pack_names):
@@ -94,7 +97,7 @@ def run_protocol(
     return Report(
         model=model,
         steps=steps,
-        examples=[make_example(model, name, tests[name], config) for name in datasets],
+        examples=[known.get(name) or make_example(model, name, tests[name], config) for name in datasets],
         histories={name: read_history(run_folder(model, name)) for name in datasets},
         verification=verify(model),
         seconds=time.monotonic() - started if fresh else None,
@@ -129,30 +132,53 @@ def score(
 
     Both are stored in `folder`, and read from there where they exist.
     """
-    own, merged = folder / dataset, folder / f"{dataset}_merged"
-    if not (is_scored(own) and is_scored(merged)):
-        opened = Model.open(model)
-        segmenter = Segmenter(opened, packs=packs, config=config.segment)
-        rules = {own: segmenter.single_pack_rule(dataset), merged: segmenter.merge_rule()}
-        score_rules(segmenter, rules, test, opened.encoder_fingerprint)
+    score_and_show(model, dataset, packs, test, config, folder)
+    own, merged = score_folders(folder, dataset)
     return Evaluation.read(own), Evaluation.read(merged)
+
+
+def score_and_show(
+    model: Path,
+    dataset: str,
+    packs: Sequence[str],
+    test: HeldOut,
+    config: ExperimentConfig,
+    folder: Path,
+) -> Example | None:
+    """Store the same scores, and return the first scan to look at; None if they exist, as nothing is done."""
+    own, merged = score_folders(folder, dataset)
+    if is_scored(own) and is_scored(merged):
+        return None
+    opened = Model.open(model)
+    segmenter = Segmenter(opened, packs=packs, config=config.segment)
+    rules = {own: segmenter.single_pack_rule(dataset), merged: segmenter.merge_rule()}
+    first = score_rules(segmenter, rules, test, opened.encoder_fingerprint)
+    return Example(dataset, test.cases[0].name, *test.raw.read(test.cases[0]), first[own], first[merged])
+
+
+def score_folders(folder: Path, dataset: str) -> tuple[Path, Path]:
+    """Where the scores of a dataset by its own pack, and by all packs, are stored."""
+    return folder / dataset, folder / f"{dataset}_merged"
 
 
 def score_rules(
     segmenter: Segmenter, rules: Mapping[Path, LabelRule], test: HeldOut, first_step: str
-) -> None:
-    """Segment the held-out scans once, and write the scores by each rule to its folder.
+) -> dict[Path, LabelMap]:
+    """Segment the held-out scans once, write the scores by each rule to its folder, return the first labels.
 
     `first_step` is the fingerprint of the encoder after the first step, which an evaluation records.
     """
     named = {str(folder): rule for folder, rule in rules.items()}
     rows: dict[str, list[ScoreRow]] = {folder: [] for folder in named}
+    first: dict[Path, LabelMap] = {}
     for case in test.cases:
         scan, truth = test.raw.read(case)
         for folder, found in segmenter.compare_rules(scan, named, title=case.name).items():
             rows[folder] += score_case(case.name, found.labels, truth)
+            first.setdefault(Path(folder), found.labels)
     for folder, scored in rows.items():
         Evaluation.from_rows(scored, test.splits, first_step).write(folder)
+    return first
 
 
 def is_scored(folder: Path) -> bool:

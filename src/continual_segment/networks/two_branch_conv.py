@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from continual_segment.networks.layers import SplitInputConv
 
@@ -49,7 +48,7 @@ class TwoBranchConv(SplitInputConv):
 
     def forward(self, *parts: Tensor) -> Tensor:
         joined = torch.cat(parts, dim=1)
-        return functional.conv3d(joined, *self.mixed(self.shares()), self.stride, self.padding)
+        return self._convolve(joined, *self.mixed(self.shares()))
 
     def shares(self) -> Tensor:
         """How much the old branch counts in every output channel."""
