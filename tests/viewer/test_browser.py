@@ -161,6 +161,7 @@ def test_packs_and_probabilities_are_shown_where_they_were_written(case_folder, 
         results / "quality" / "case_a.json", {"rule": "consensus", "packs": {"1": "abdomen"}, "organs": []}
     )
     page = open_page(case_folder / "scans" / "case_a.nii.gz", results)
+    page.locator("#readout .fact", has_text="probability").wait_for()  # requested after the case is drawn
     text = " ".join(page.inner_text("#readout").split())
     assert "pack abdomen by rule consensus probability 0.80" in text
 
