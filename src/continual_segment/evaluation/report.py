@@ -178,12 +178,12 @@ def kept_chart(result: Report) -> Markup:
 
 
 def largest_drop(dice: Sequence[dict[str, float]]) -> float:
-    """Of any dataset, since the step that learned it; 0 where none fell in four digits."""
+    """Of any dataset's Dice, since the step that learned it; 0 where none fell in four digits."""
     first: dict[str, float] = {}
     for row in dice:
         first = row | first
-    drops = [first[name] - after for row in dice for name, after in row.items() if isfinite(after)]
-    return max(0.0, *(round(drop, 4) for drop in drops), 0.0)
+    drops = [round(first[name] - after, 4) for row in dice for name, after in row.items()]
+    return max((drop for drop in drops if isfinite(drop)), default=0.0)
 
 
 def loss_and_dice(row: dict[str, float]) -> tuple[float, float]:
