@@ -1,8 +1,11 @@
 """What the viewer does with 512 x 512 x 800 voxels and 60 organs: CPU time, memory, what the browser gets.
 
     python benchmarks/viewer_large_scan.py WORK [--profile]
+    python benchmarks/viewer_large_scan.py WORK --browser
 
-Runs once per bound of the browser's voxels, each in a process of its own. Seconds are CPU time of one thread.
+The first prepares the scan once per bound of the browser's voxels, each in a process of its own. The second
+opens it in Chromium without a graphics card (SwiftShader) and uses the page. Seconds are CPU time: of one
+thread of the server, or of all processes of Chromium together.
 """
 
 from __future__ import annotations
@@ -10,9 +13,14 @@ from __future__ import annotations
 import argparse
 import cProfile
 import multiprocessing
+import os
 import pstats
 import resource
+import shutil
+import tempfile
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +30,7 @@ from continual_segment.organs import known_organs
 from continual_segment.viewer.bounds import MOST_VOXELS, MOST_WITHOUT_GRAPHICS
 from continual_segment.viewer.cases import find_cases
 from continual_segment.viewer.prepared_view import prepare_view
+from continual_segment.viewer.view import open_server
 from continual_segment.volume import Grid, LabelMap, Volume
 
 SHAPE = (800, 512, 512)
@@ -63,15 +72,83 @@ def measure(folder: Path, most_voxels: int, profile: bool) -> None:
         pstats.Stats(profiler).sort_stats("cumtime").print_stats(25)
 
 
+OPTIONS = ["--no-sandbox", "--enable-unsafe-swiftshader", "--use-angle=swiftshader"]
+TWO_FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
+
+
+def browse(folder: Path) -> None:
+    """Open the scan in Chromium and print what every action costs there."""
+    from playwright.sync_api import Page, Response, sync_playwright
+
+    sent = 0
+
+    def count(answer: Response) -> None:
+        nonlocal sent
+        sent += int(answer.headers.get("content-length", 0))
+
+    def cost(page: Page, action: Callable[[], object]) -> float:
+        before = seconds_below()
+        action()
+        page.evaluate(TWO_FRAMES)  # answered when the page has drawn
+        return seconds_below() - before
+
+    with tempfile.TemporaryDirectory() as own, sync_playwright() as playwright:
+        server = open_server([folder / "ct.nii", folder / "labels.nii.gz"], None, Path(own))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=OPTIONS)
+        page = chromium.new_page(viewport={"width": 1280, "height": 760})
+        page.set_default_timeout(3_600_000)
+        page.on("response", count)
+        started = seconds_below()
+        page.goto(server.address)
+        page.wait_for_selector("body[data-state=ready]")
+        print(f"{page.inner_text('#notes')}\n{sent / 1e6:.0f} MB sent", flush=True)
+        print(f"ready: {seconds_below() - started:.1f} s", flush=True)
+        actions = {
+            "next slice": lambda: page.keyboard.press("ArrowUp"),
+            "jump to an organ": lambda: page.locator(".organ-name").nth(3).click(),
+            "hide an organ": lambda: page.locator(".eye").nth(3).click(),
+            "another window": lambda: page.keyboard.press("w"),
+            "one plane alone": lambda: page.keyboard.press("2"),
+            "next slice of it": lambda: page.keyboard.press("ArrowUp"),
+        }
+        for name, action in actions.items():
+            print(f"{name}: {cost(page, action):.1f} s", flush=True)
+        chromium.close()
+        server.shutdown()
+
+
+def seconds_below() -> float:
+    """CPU time of all running processes that this one, or one below it, has started; Linux alone."""
+    parents, ticks = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(") ")[2].split()
+        except OSError:  # it ended
+            continue
+        parents[int(path.parent.name)], ticks[int(path.parent.name)] = (
+            int(fields[1]),
+            int(fields[11]) + int(fields[12]),
+        )
+    below = {os.getpid()}
+    for _ in range(8):  # deeper than Chromium's processes are
+        below |= {process for process, parent in parents.items() if parent in below}
+    return sum(ticks[process] for process in below - {os.getpid()}) / os.sysconf("SC_CLK_TCK")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("work", type=Path)
     parser.add_argument("--profile", action="store_true", help="also print where the time goes")
+    parser.add_argument("--browser", action="store_true", help="open it in Chromium")
     args = parser.parse_args()
     if not (args.work / "ct.nii").exists():
         make_scan(args.work)
+    if args.browser:
+        browse(args.work)
+        return
     for most_voxels in (MOST_VOXELS, MOST_WITHOUT_GRAPHICS):
         process = multiprocessing.get_context("spawn").Process(
             target=measure, args=(args.work, most_voxels, args.profile)

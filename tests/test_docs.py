@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import sys
+import tomllib
 from functools import cached_property
 from pathlib import Path
 from types import FunctionType
@@ -114,6 +115,17 @@ def test_the_scores_of_the_starter_are_those_of_its_test_scans(hooks, tmp_path, 
         "| `mandible` | 9 | 0.851 | 8.0 | 2.3 | 0 |",
         "| **mean** | 18 | 0.801 | 8.0 | 2.3 | 1 |",
     ]
+
+
+def test_the_licence_of_every_dependency_is_listed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [
+        each for name, group in project["optional-dependencies"].items() if name != "dev" for each in group
+    ]
+    needed = {re.match(r"[\w-]+", each).group() for each in (*project["dependencies"], *extras)}
+    page = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("|")]
+    assert needed - {name for row in rows for name in re.findall(r"[\w-]+", row)} == set()
 
 
 def test_the_api_reference_has_every_public_name():

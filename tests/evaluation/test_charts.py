@@ -41,6 +41,17 @@ def test_names_from_outside_are_text_and_do_not_cover_each_other():
     assert abs(float(names[0].get("y", 0)) - float(names[1].get("y", 0))) >= 12
 
 
+def test_names_of_lines_that_end_at_the_bottom_are_inside_the_picture():
+    frame = Frame((1, 1), (0, 1))
+    lines = {f"dataset {number}": [(1.0, 0.001 * number)] for number in range(5)}
+    chart = parsed(line_chart(lines, frame, ("x", "y"), [1], [0, 1]))
+    heights = [
+        float(text.get("y", 0)) for text in chart.iter(f"{SVG}text") if "name" in text.get("class", "")
+    ]
+    assert max(heights) <= frame.height - frame.bottom + 4
+    assert min(abs(one - other) for one in heights for other in heights if one != other) >= 12
+
+
 def test_a_learning_curve_shows_loss_and_validation_without_colours_of_its_own():
     rows = [
         {"iteration": 0.0, "loss": 1.5, "validation_dice": 0.1, "seconds": 1.0},

@@ -121,7 +121,9 @@ def test_the_right_side_of_the_patient_is_on_the_left(case_folder, open_page):
 
 def test_a_comparison_shows_differences_and_the_dice_of_evaluate(case_folder, open_page):
     page = open_page(case_folder / "scans" / "case_a.nii.gz", case_folder / "truth", case_folder / "results")
+    assert page.locator("#map").is_visible()
     page.click("[data-panel=compare]")
+    assert not page.locator("#map").is_visible()  # the comparison has choices of its own
     page.wait_for_selector(".score.mean")
     dice = {row.organ: row.dice for row in score_case("", made_labels(moved=2), made_labels())}
     for organ, expected in dice.items():
@@ -161,6 +163,7 @@ def test_packs_and_probabilities_are_shown_where_they_were_written(case_folder, 
         results / "quality" / "case_a.json", {"rule": "consensus", "packs": {"1": "abdomen"}, "organs": []}
     )
     page = open_page(case_folder / "scans" / "case_a.nii.gz", results)
+    page.locator("#readout .fact", has_text="probability").wait_for()  # requested after the case is drawn
     text = " ".join(page.inner_text("#readout").split())
     assert "pack abdomen by rule consensus probability 0.80" in text
 
@@ -190,6 +193,8 @@ def test_flags_are_shown_explained_and_listed_alone(case_folder, open_page):
     assert page.locator(".organ .flag").all_inner_texts() == ["unsure"]
     assert "0.50" in page.locator(".organ .flag").get_attribute("title")
     assert "0.7" in page.inner_text(".flag-help")
+    page.click(".organ .flag")  # on a phone nothing points at it
+    assert "0.50" in page.inner_text(".organ .flag-sentences")
     page.click("#flagged")
     assert page.locator(".organ:visible .organ-name").all_inner_texts() == ["liver"]
 
@@ -213,6 +218,13 @@ def test_without_a_graphics_card_the_grid_is_coarser_until_a_finer_one_is_asked_
     monkeypatch.setattr("continual_segment.viewer.site.MOST_WITHOUT_GRAPHICS", 8000)
     page = open_page(case_folder / "scans" / "case_b.nii.gz", case_folder / "truth")
     assert "without a graphics card" in page.inner_text("#notes")
+    for organ, label in (
+        ("liver", 5),
+        ("spleen", 1),
+    ):  # voxels are those of the scan, not of the coarser grid
+        page.locator(".organ-name", has_text=organ).click()
+        x, y, z = map(int, page.locator("#readout .fact").last.inner_text().split("voxel")[1].split(","))
+        assert made_labels().voxels[z, y, x] == label
     page.click("#finer")
     page.wait_for_selector(READY)
     page.wait_for_selector("#notes:empty", state="attached")
@@ -272,4 +284,8 @@ def test_the_model_page_lists_packs_and_verifies_them(shared_model_folder, open_
 def test_on_a_phone_nothing_is_wider_than_the_screen(case_folder, open_page):
     page = open_page(case_folder / "scans", case_folder / "truth", phone=True)
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 390
-    assert coloured(pixels(page)) > 300
+    picture = pixels(page)
+    assert coloured(picture) > 300
+    crosshair = (picture[..., 0] > 150) & (picture[..., 0] - picture[..., 2] > 40) & (picture[..., 1] > 120)
+    assert crosshair.sum(axis=0).max() > 100  # a vertical line
+    assert crosshair.sum(axis=1).max() > 100  # a horizontal one

@@ -1,7 +1,7 @@
 """Quality flags: which organs of a segmentation a person should look at first, and why.
 
 Two limits come from the training labels of the packs, where these have measured them: an organ that is much
-smaller or larger than in any training scan is flagged. The other limits are choices: on the demo's phantoms,
+smaller or larger than in any training scan is flagged. The other limits are choices: on held-out scans,
 `benchmarks/quality_flags.py` counts how many wrong organs they find and how many right ones they flag.
 
 In:  the statistics of an organ, its volumes in training, the islands that clean-up removed

@@ -48,7 +48,7 @@ def line_chart(
 ) -> Markup:
     """Lines with a dot at each point and their names at the right; `titles` are those of x and y."""
     parts = [_grid(frame, y_ticks), _x_axis(frame, titles[0], x_ticks), _y_title(frame, titles[1])]
-    heights = _apart([frame.place(points[-1])[1] for points in lines.values()])
+    heights = _apart([frame.place(points[-1])[1] for points in lines.values()], frame.height - frame.bottom)
     for number, (name, points) in enumerate(lines.items()):
         places = [frame.place(point) for point in points]
         parts.append(_line(places, number % COLOURS, dots=len(points) < 20))
@@ -116,11 +116,15 @@ def _line(places: Sequence[Point], number: int, dots: bool) -> Markup:
     return Markup("").join([line, *(dot.format(number, x, y) for x, y in places if dots)])
 
 
-def _apart(heights: Sequence[float], least: float = 15) -> list[float]:
-    """Heights of names, moved down where two would cover each other."""
+def _apart(heights: Sequence[float], lowest: float, least: float = 15) -> list[float]:
+    """Heights of names, moved where two would cover each other; none is moved below `lowest`."""
     moved: dict[int, float] = {}
-    for index in sorted(range(len(heights)), key=heights.__getitem__):
+    order = sorted(range(len(heights)), key=heights.__getitem__)
+    for index in order:
         moved[index] = max([heights[index], *(y + least for y in moved.values())])
+    for index in reversed(order):
+        moved[index] = min(moved[index], lowest)
+        lowest = moved[index] - least
     return [moved[index] for index in range(len(heights))]
 
 

@@ -149,7 +149,11 @@ def content(result: Report) -> dict[str, Any]:
         "all_scores": all_scores({name: dices(found) for name, found in last.merged.items()}),
         "pack_bytes": {name: model.pack_path(name).stat().st_size for name in model.pack_names},
         "curves": {name: curve_chart(rows) for name, rows in result.histories.items()},
+        "ends": {
+            name: [loss_and_dice(rows[at]) for at in (0, -1)] for name, rows in result.histories.items()
+        },
         "kept": kept_chart(result),
+        "largest_drop": largest_drop(result.dice),
         "pictures": {example.dataset: embedded(example.picture) for example in result.examples},
         "small": small_decoders([step.pack for step in result.steps]),
         "parts": body_parts([step.pack for step in result.steps]),
@@ -171,6 +175,20 @@ def kept_chart(result: Report) -> Markup:
     bottom = max(0.0, int(lowest * 10 - 0.5) / 10)
     ticks = [bottom, (bottom + 1) / 2, 1.0]
     return line_chart(lines, Frame((1, len(steps)), (bottom, 1.0)), ("after step", "mean Dice"), steps, ticks)
+
+
+def largest_drop(dice: Sequence[dict[str, float]]) -> float:
+    """Of any dataset's Dice, since the step that learned it; 0 where none fell in four digits."""
+    first: dict[str, float] = {}
+    for row in dice:
+        first = row | first
+    drops = [round(first[name] - after, 4) for row in dice for name, after in row.items()]
+    return max((drop for drop in drops if isfinite(drop)), default=0.0)
+
+
+def loss_and_dice(row: dict[str, float]) -> tuple[float, float]:
+    """Of one line of a training log."""
+    return row["loss"], row[next(name for name in row if name.startswith("validation"))]
 
 
 def small_decoders(packs: Sequence[OrganPack]) -> dict[str, Any] | None:

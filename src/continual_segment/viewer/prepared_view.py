@@ -109,6 +109,7 @@ def _description(case: ViewCase, loaded: LoadedCase, grid: Grid) -> dict[str, An
         "has_scan": case.scan is not None,
         "reduced": grid.shape != loaded.upright.grid.shape,
         "shape": grid.shape[::-1],
+        "full_shape": loaded.upright.grid.shape[::-1],
         "size_shown": size_text(grid),
         "size": size_text(loaded.upright.grid),
         "organs": loaded.table.as_data(),

@@ -63,7 +63,7 @@ function show(found, route) {
   data = found;
   mapIndex = 0;
   byId("map").replaceChildren(...data.maps.map((map, index) => element("option", { value: index, text: map.title })));
-  byId("map-choice").hidden = data.maps.length < 2;
+  showMapChoice();
   const notes = data.notes.map((text) => element("li", { text }));
   byId("notes").replaceChildren(...(data.reduced ? [sizeNote()] : []), ...notes);
   setLayout(scene.layout);
@@ -145,6 +145,11 @@ function setLayout(name) {
   scene.setLayout(name);
 }
 
+// A comparison has a choice of two label maps of its own.
+function showMapChoice() {
+  byId("map-choice").hidden = !data || data.maps.length < 2 || panelShown() === "compare";
+}
+
 function panelShown() {
   return document.querySelector("[role=tab][aria-selected=true]").dataset.panel;
 }
@@ -154,6 +159,7 @@ function showPanel(name) {
     tab.setAttribute("aria-selected", String(tab.dataset.panel === name));
     byId(tab.dataset.panel).hidden = tab.dataset.panel !== name;
   }
+  showMapChoice();
   paint();
 }
 

@@ -71,12 +71,15 @@ export class OrganList {
       class: "solo", text: "solo", title: "Show this organ alone", "aria-pressed": String(this.solo === organ.name),
       onclick: () => { this.solo = this.solo === organ.name ? null : organ.name; this.changed(); },
     });
-    const flags = found.flags.map((flag) => element("span", { class: "flag", text: flag.name, title: flag.sentence }));
+    const sentences = element("p", { class: "flag-sentences soft small", text: found.flags.map((flag) => flag.sentence).join(" "), hidden: "" });
+    const flags = found.flags.map((flag) => element("button", {
+      class: "flag", text: flag.name, title: flag.sentence, onclick: () => { sentences.hidden = !sentences.hidden; },
+    }));
     return element("div", { class: "organ", dataset: { number: organ.number } },
       eye, element("div", { class: "organ-title" }, name, ...flags), solo,
       element("span", { class: "figure", text: millilitres(found.volume_ml) }),
       element("span", { class: "figure", text: found.mean_hu === null ? "–" : found.mean_hu.toFixed(0),
-        title: found.deviation_hu === null ? undefined : `standard deviation ${found.deviation_hu.toFixed(0)} HU` }));
+        title: found.deviation_hu === null ? undefined : `standard deviation ${found.deviation_hu.toFixed(0)} HU` }), ...(flags.length ? [sentences] : []));
   }
 
   set(organ, on) {
@@ -124,7 +127,7 @@ export class OrganList {
 // What the flags in the list mean; those that do not occur in it are left out.
 function flagHelp(meanings, names) {
   const shown = Object.entries(meanings).filter(([name]) => names.has(name));
-  return element("div", { class: "flag-help" }, element("p", { class: "soft small", text: "Flags are reasons to look, not errors. Point at one for its numbers." }),
+  return element("div", { class: "flag-help" }, element("p", { class: "soft small", text: "Flags are reasons to look, not errors. Click one for its numbers." }),
     ...shown.map(([name, meaning]) => element("p", { class: "small" }, element("span", { class: "flag", text: name }), element("span", { class: "soft", text: meaning }))));
 }
 

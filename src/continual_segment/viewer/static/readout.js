@@ -14,7 +14,7 @@ export class Readout {
     const parts = [];
     for (const [title, index] of maps) parts.push(this.organAt(vox, title, index), ...this.reason(vox, index));
     if (this.data.has_scan) parts.push(fact("HU", this.scene.scan.getValue(...vox).toFixed(0)));
-    parts.push(fact("mm", [...location.mm].slice(0, 3).map((mm) => mm.toFixed(1)).join(", ")), fact("voxel", vox.join(", ")));
+    parts.push(fact("mm", [...location.mm].slice(0, 3).map((mm) => mm.toFixed(1)).join(", ")), fact("voxel", this.inScan(vox).join(", "), "Of the scan, counted from 0."));
     byId("readout").replaceChildren(...parts);
   }
 
@@ -28,6 +28,12 @@ export class Readout {
     const [left, top] = [event.clientX - stage.left + 14, event.clientY - stage.top + 14];
     box.style.left = `${Math.min(left, stage.width - box.offsetWidth - 4)}px`;
     box.style.top = `${Math.min(top, stage.height - box.offsetHeight - 4)}px`;
+  }
+
+  // The scan's voxel in the middle of one of the page, which may be coarser.
+  inScan(vox) {
+    const { shape, full_shape: full } = this.data;
+    return vox.map((index, axis) => Math.floor(((index + 0.5) * full[axis]) / shape[axis]));
   }
 
   organAt(vox, title, index) {

@@ -50,6 +50,7 @@ const RENDER = { ...COMMON, show3Dcrosshair: false, sliceType: SLICE_TYPE.RENDER
 const [UINT8, UINT16] = [2, 512]; // types of NIfTI
 const LABEL_INTENT = 1002; // of NIfTI: outlines are drawn of such images alone
 const INSIDE_OUTLINE = 0.04; // opacity
+const CROSSHAIR = 140; // percent of a view times its pixels: lines of more than one pixel
 const SHADING = 0.7; // of surfaces in 3D, 0 to 1
 
 export class Scene {
@@ -160,7 +161,8 @@ export class Scene {
     const tiles = Object.entries(slices).map(([plane, position]) => ({ sliceType: SLICES[plane], position }));
     this.canvases.planes.hidden = tiles.length === 0;
     this.canvases.render.parentElement.hidden = !render;
-    this.planes.opts.crosshairWidth = tiles.length > 1 ? 0.3 : 0.15; // about a pixel of a view
+    const narrowest = Math.min(1, ...tiles.map(({ position }) => position[2])) * this.canvases.planes.parentElement.clientWidth;
+    this.planes.opts.crosshairWidth = CROSSHAIR / Math.max(1, narrowest); // a thinner one would vanish on a phone
     if (tiles.length) this.planes.setCustomLayout(tiles);
     this.render.scene.volScaleMultiplier = render === ALL_TALL.render ? 1.7 : 0.9; // as large as it can be without being cut
     if (render) place(this.canvases.render.parentElement, render); // NiiVue sets the size of a canvas itself
