@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional
+from torch.nn import functional, grad
 
 CHANNELS_AT_ONCE = 8
 """Of oneDNN's kernels for AVX2."""
@@ -43,6 +43,7 @@ class SplitInputConv(nn.Conv3d):
         return (
             torch.is_grad_enabled()
             and weight.requires_grad
+            and not isinstance(self.padding, str)
             and max(self.padding) > 0
             and max(self.stride) == 1
             and x.dtype == torch.float32
@@ -80,8 +81,8 @@ class _PaddedGradientConv(torch.autograd.Function):
         by_x, by_weight, by_bias, _ = ctx.needs_input_grad
         sides = [side for side in reversed(ctx.padding) for _ in range(2)]  # x first, before and after
         return (
-            nn.grad.conv3d_input(x.shape, weight, gradient, padding=ctx.padding) if by_x else None,
-            nn.grad.conv3d_weight(functional.pad(x, sides), weight.shape, gradient) if by_weight else None,
+            grad.conv3d_input(x.shape, weight, gradient, padding=ctx.padding) if by_x else None,
+            grad.conv3d_weight(functional.pad(x, sides), weight.shape, gradient) if by_weight else None,
             gradient.sum((0, 2, 3, 4)) if by_bias else None,
             None,
         )

@@ -114,20 +114,21 @@ def boxes_of(labels: LabelMap) -> dict[int, Box3]:
 def components_of(labels: LabelMap, organs: Collection[int], boxes: Mapping[int, Box3]) -> Components:
     """Components of the union of some labels, of which at least one has a box."""
     slabs = tuple(slabs_of(labels, tuple(organs), _union([boxes[each] for each in organs if each in boxes])))
-    sizes, links, firsts, boxes = [np.zeros(1, int)], [], [0], [np.zeros((1, 2, 3), int)]
+    sizes, links, firsts = [np.zeros(1, int)], [], [0]
+    corners = [np.zeros((1, 2, 3), int)]
     below = np.zeros(slabs[0].room, int)
     for slab in slabs:
         own = slab.components()
         bottom, top = (np.where(plane, plane + firsts[-1], 0) for plane in (own[0], own[-1]))
         links.append(_touching(below, bottom))
         sizes.append(np.bincount(own[own > 0])[1:])
-        boxes.append(_boxes(own, slab.place[0].start - slabs[0].place[0].start))
+        corners.append(_corners(own, slab.place[0].start - slabs[0].place[0].start))
         firsts.append(firsts[-1] + len(sizes[-1]))  # own number + first: unique among all slabs
         below = top
     joined = _joined(firsts[-1] + 1, np.concatenate(links, axis=1))
     number_of = [np.append(0, joined[first + 1 : end + 1]) for first, end in pairwise(firsts)]
     total = np.bincount(joined, np.concatenate(sizes)).astype(np.int64)
-    first, end = np.concatenate(boxes).transpose(1, 0, 2)
+    first, end = np.concatenate(corners).transpose(1, 0, 2)
     joined_boxes = Boxes(*_joined_boxes(joined, first, end), _steps_mm(labels.grid))
     return Components(slabs, tuple(number_of), total, joined_boxes)
 
@@ -166,7 +167,7 @@ def _steps_mm(grid: Grid) -> np.ndarray:
     return np.array([1000 * grid.voxel_ml / pixel, np.linalg.norm(y), np.linalg.norm(x)])
 
 
-def _boxes(own: np.ndarray, slices_below: int) -> np.ndarray:
+def _corners(own: np.ndarray, slices_below: int) -> np.ndarray:
     """(component, 2, 3): first voxel of every component of a slab, and the one behind the last."""
     found = [box for box in ndimage.find_objects(own) if box is not None]
     boxes = [[[part.start for part in box], [part.stop for part in box]] for box in found]
