@@ -16,7 +16,8 @@ After every step the test cases of all datasets so far are segmented and scored.
   per-dataset  stock nnU-Net's trainings from random weights
   fine-tuned   stock nnU-Net's trainings one after the other; may run beside those per dataset
   ours         import and learning
-  scores       segmentation and scores, to --out as one JSON file per method
+  scores       segmentation and scores, to --out as one JSON file per method; --methods divides them among
+               processes
   report       table and figure from these files
 
 Every stage is done once: run the command again to resume.
@@ -178,6 +179,9 @@ def main() -> None:
     parser.add_argument("--open-kbp", type=Path, required=True, metavar="RAW", help="folder of the datasets")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts (default: all)")
     parser.add_argument(
+        "--methods", nargs="+", choices=METHODS, default=METHODS, help="that are scored (default: all)"
+    )
+    parser.add_argument(
         "--out", type=Path, default=ROOT / "results" / "nnunet_story", help="of scores and table"
     )
     parser.add_argument(
@@ -195,7 +199,7 @@ def main() -> None:
     if "ours" in chosen.only:
         story.learn_ours()
     if "scores" in chosen.only:
-        for method in METHODS:
+        for method in chosen.methods:
             write_steps(chosen.out, method, story.steps(method))
     if "report" in chosen.only:
         write_report(chosen.out, chosen.figure)
