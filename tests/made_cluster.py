@@ -137,7 +137,7 @@ def beside(disturb: Callable[[], None]) -> Iterator[None]:
             disturb()
         except BaseException as error:
             errors.append(error)
-            signal.raise_signal(signal.SIGINT)
+            press_ctrl_c()
 
     thread = threading.Thread(target=attempt, daemon=True)
     thread.start()
@@ -149,6 +149,11 @@ def beside(disturb: Callable[[], None]) -> Iterator[None]:
         if errors:
             raise errors[0] from None
         raise
+
+
+def press_ctrl_c() -> None:
+    """From any thread. A signal that a thread sends to itself does not wake the main one while that waits."""
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
 
 def kill(process: psutil.Process) -> None:

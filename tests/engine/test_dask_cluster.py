@@ -8,7 +8,17 @@ import made_tasks
 import pytest
 
 pytest.importorskip("distributed", reason="the extra [dask] is not installed")
-from made_cluster import MadeCluster, addresses, beside, family, has_begun, kill, spawned, wait_for
+from made_cluster import (
+    MadeCluster,
+    addresses,
+    beside,
+    family,
+    has_begun,
+    kill,
+    press_ctrl_c,
+    spawned,
+    wait_for,
+)
 
 from continual_segment.engine import EngineConfig, dispatch, on_engine
 from continual_segment.errors import ContinualSegmentError
@@ -59,7 +69,7 @@ def test_a_stopped_run_ends_its_tasks_on_the_workers(cluster, tmp_path):
 
     def stop_when_both_run():
         wait_for(lambda: len(list(marks.iterdir())) == 2)
-        signal.raise_signal(signal.SIGINT)
+        press_ctrl_c()
 
     tasks = dict.fromkeys("ab", (marks, 10000))
     with pytest.raises(KeyboardInterrupt), beside(stop_when_both_run):
