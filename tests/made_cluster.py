@@ -140,6 +140,7 @@ def beside(disturb: Callable[[], None]) -> Iterator[None]:
             press_ctrl_c()
 
     thread = threading.Thread(target=attempt, daemon=True)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a job in the background
     thread.start()
     try:
         yield
@@ -149,6 +150,8 @@ def beside(disturb: Callable[[], None]) -> Iterator[None]:
         if errors:
             raise errors[0] from None
         raise
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def press_ctrl_c() -> None:
