@@ -25,14 +25,13 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from measured_process import CONSEG, run_measured
 from nnunet_stock import link, link_cases, made_once, splits_of
+from nnunet_story import ROOT, conseg
 
 from continual_segment.evaluation import evaluate
 from continual_segment.files import write_text
 from continual_segment.model import Model
 
-ROOT = Path(__file__).parents[1]
 PRESET = ROOT / "configs" / "starter.toml"
 PARTS = ("learn", "validation", "test")
 DATASETS = {
@@ -102,10 +101,6 @@ def link_scans(raw: Path, split: str, folder: Path) -> None:
         if its_split == split:
             name = f"{case}_0000.nii.gz"
             link(folder / name, raw / "imagesTr" / name)
-
-
-def conseg(*arguments: object) -> None:
-    run_measured([*CONSEG, *arguments])
 
 
 def validation_table(starter: Starter) -> str:

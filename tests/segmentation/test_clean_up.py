@@ -91,6 +91,12 @@ def test_a_piece_must_be_within_reach_however_large_it_is(second, kept):
     assert counts(cleaned(labels)[0]) == {LIVER: 13}  # of an older pack, without extents
 
 
+@pytest.mark.parametrize("side", [0.0, -1.0, float("inf"), float("nan")])
+def test_an_extent_that_no_organ_has_is_refused(side):
+    with pytest.raises(ValueError, match="extent_mm"):
+        replace(ONE_PIECE, extent_mm=(120.0, side, None))
+
+
 def test_an_organ_longer_than_in_training_keeps_pieces_that_do_not_make_it_longer():
     longer = labels_of((LIVER, np.s_[0:17, 0, 0]), (LIVER, np.s_[4:10, 2, 0]))
     assert cleaned(longer, {LIVER: SHORT})[1].islands == ()
