@@ -17,8 +17,12 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.sbatch"))
 RECORD = """#!/bin/bash
 printf '%s %s\\n' "$(basename "$0")" "$*" >> "$RECORD"
-for each in "$@"; do case "$last" in --scheduler-file) echo {} > "$each";; esac; last=$each; done
+for each in "$@"; do case "$0 $last" in *"/dask --scheduler-file") echo {} > "$each";; esac; last=$each; done
 """
+WAIT = """#!/bin/bash
+until grep -q '^srun ' "$RECORD"; do sleep 0.05; done
+"""
+"""As `conseg` waits for workers: the script ends its workers when `conseg` is done."""
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
@@ -45,7 +49,9 @@ def run(tmp_path):
         (programs / name).write_text(RECORD)
         (programs / name).chmod(0o755)
 
-    def run_script(name, **variables):
+    def run_script(name, *, has_workers=False, **variables):
+        if has_workers:
+            (programs / "conseg").write_text(WAIT + RECORD)
         paths = {"ARCHIVE": "/a b/scans", "MODEL": "/m", "OUT": str(tmp_path / "out")}
         settings = {"RECORD": str(tmp_path / "calls"), "PATH": f"{programs}:{os.environ['PATH']}"}
         environment = os.environ | paths | settings | variables
@@ -67,7 +73,7 @@ def test_the_array_gives_every_task_its_share(run):
 
 
 def test_the_cluster_has_a_scheduler_workers_and_a_command_that_find_each_other(run, tmp_path):
-    calls = run("archive_dask.sbatch", SLURM_JOB_ID="17", SLURM_CPUS_PER_TASK="4")
+    calls = run("archive_dask.sbatch", has_workers=True, SLURM_JOB_ID="17", SLURM_CPUS_PER_TASK="4")
     file = f"{tmp_path}/out/scheduler-17.json"
     args = make_parser().parse_args(shlex.split(arguments_of(calls)))
     assert (args.engine, args.time_limit) == (f"dask://{file}", 3600)
