@@ -101,7 +101,7 @@ def total_loss(chosen: Sequence[Option]) -> float:
 
 
 def with_rest(chosen: Sequence[Option], budget: Budget) -> list[Budget]:
-    """In shares of one decoder; what nobody takes is divided equally."""
+    """In shares of one decoder; what no pack takes is divided equally."""
     rest = [
         max(0.0, 1 - sum(sizes)) / len(chosen)
         for sizes in zip(*((option.parameters, option.multiply_adds) for option in chosen), strict=True)
