@@ -6,17 +6,20 @@ NAME is a pack of MODEL, PREPARED and RAW are the dataset it was learned from. P
 get them from the training split of PREPARED. Each scan of the validation and test splits is segmented by all
 packs once; clean-up by each of the settings then starts from the same labels. The setting is chosen on
 validation: of those by which no organ loses more than 0.2 points of Dice there, the one with the lowest mean
-HD95. Seconds are CPU time of one thread. OUT gets results.json and table.md.
+HD95. Seconds are CPU time of one thread. OUT gets results.json after every scan, by which a run that was
+stopped resumes, and table.md at the end.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +66,14 @@ def main() -> None:
     config = SegmentConfig(progress=False, keep_islands=True)
     segmenter = Segmenter(Model.open(args.model), packs=names, config=config)
     remover = remover_of(segmenter, args.datasets)
-    scans = [
-        measured(segmenter, remover, dataset, split, case)
-        for split in SPLITS
-        for dataset in args.datasets
-        for case in dataset.prepared.case_names(split)
-    ]
+    args.out.mkdir(parents=True, exist_ok=True)
+    scans = scans_of(args.out / "results.json")
+    done = {(scan["split"], scan["dataset"], scan["case"]) for scan in scans}
+    for split, dataset in product(SPLITS, args.datasets):
+        for case in dataset.prepared.case_names(split):
+            if (split, dataset.name, case) not in done:
+                scans.append(measured(segmenter, remover, dataset, split, case))
+                write_json(args.out / "results.json", {"scans": scans})
     summary = {split: means([scan for scan in scans if scan["split"] == split]) for split in SPLITS}
     found = {
         "pieces": {str(organ): asdict(each) for organ, each in sorted(remover.known.items())},
@@ -76,10 +81,14 @@ def main() -> None:
         "summary": summary,
         "scans": scans,
     }
-    args.out.mkdir(parents=True, exist_ok=True)
     write_json(args.out / "results.json", found)
     write_text(args.out / "table.md", table(found))
     print(table(found))
+
+
+def scans_of(results: Path) -> list[dict[str, Any]]:
+    """Those that an earlier run measured."""
+    return json.loads(results.read_text())["scans"] if results.exists() else []
 
 
 def remover_of(segmenter: Segmenter, datasets: Sequence[Dataset]) -> IslandRemover:
@@ -100,12 +109,16 @@ def measured(
     labels = segmenter(scan).labels
     seconds = {"segmenting": time.process_time() - started}
     scores, removed = {BEFORE: dict(scores_of(name, labels, truth))}, {}
+    known = {labels.voxels.tobytes(): scores[BEFORE]}  # most settings leave the same labels
     for setting, config in SETTINGS.items():
         copy = LabelMap(labels.voxels.copy(), labels.grid, labels.names)
         started = time.process_time()
         cleaned = remove_islands(copy, remover.known, remover.nesting, config)
         seconds[setting] = time.process_time() - started
-        scores[setting] = dict(scores_of(name, copy, truth))
+        key = copy.voxels.tobytes()
+        if key not in known:
+            known[key] = dict(scores_of(name, copy, truth))
+        scores[setting] = known[key]
         removed[setting] = [asdict(each) for each in cleaned.islands]
     print(split, name, {what: round(value, 4) for what, value in seconds.items()}, flush=True)
     where = {"split": split, "dataset": dataset.name, "case": name}
