@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,6 +33,9 @@ from continual_segment.viewer.cases import find_cases
 from continual_segment.viewer.prepared_view import prepare_view
 from continual_segment.viewer.view import open_server
 from continual_segment.volume import Grid, LabelMap, Volume
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 SHAPE = (800, 512, 512)
 AFFINE = np.diag([0.8, 0.8, 1.0, 1.0])
@@ -78,7 +82,7 @@ TWO_FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAni
 
 def browse(folder: Path) -> None:
     """Open the scan in Chromium and print what every action costs there."""
-    from playwright.sync_api import Page, Response, sync_playwright
+    from playwright.sync_api import Response, sync_playwright
 
     sent = 0
 
@@ -102,10 +106,12 @@ def browse(folder: Path) -> None:
         started = seconds_below()
         page.goto(server.address)
         page.wait_for_selector("body[data-state=ready]")
+        page.evaluate(TWO_FRAMES)  # else the first action would wait for, and be charged with, what is drawn
         print(f"{page.inner_text('#notes')}\n{sent / 1e6:.0f} MB sent", flush=True)
         print(f"ready: {seconds_below() - started:.1f} s", flush=True)
         actions = {
             "next slice": lambda: page.keyboard.press("ArrowUp"),
+            "next slice by the wheel": lambda: turn_wheel(page),
             "jump to an organ": lambda: page.locator(".organ-name").nth(3).click(),
             "hide an organ": lambda: page.locator(".eye").nth(3).click(),
             "another window": lambda: page.keyboard.press("w"),
@@ -116,6 +122,14 @@ def browse(folder: Path) -> None:
             print(f"{name}: {cost(page, action):.1f} s", flush=True)
         chromium.close()
         server.shutdown()
+
+
+def turn_wheel(page: Page) -> None:
+    """One notch, over the axial plane."""
+    stage = page.locator("#planes").bounding_box()
+    assert stage is not None
+    page.mouse.move(stage["x"] + 0.2 * stage["width"], stage["y"] + 0.2 * stage["height"])
+    page.mouse.wheel(0, 120)
 
 
 def seconds_below() -> float:

@@ -16,9 +16,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from statistics import fmean
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 from continual_segment.cli.main import make_parser
+from continual_segment.cli.parser import paragraphs
 from continual_segment.config import PRESETS
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ OUTSIDE = (
 """Files that become pages below project/."""
 STARTER_SCORES = ROOT / "results" / "starter"
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+PICTURE = re.compile(r'<img\b[^>]*\bsrc="([^"]+)"[^>]*>')
+MARKDOWN = re.compile(r"[*_\[\]]")
 MARKER = re.compile(r"<!-- generated: (\w+) -->")
 
 
@@ -54,6 +58,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     markdown = MARKER.sub(lambda marker: GENERATED[marker[1]](), markdown)
     return with_site_links(markdown, repository_path(page.file.src_uri))
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    return with_picture_links(html)
+
+
+def with_picture_links(html: str) -> str:
+    """A picture opens alone when it is clicked: on a phone, the page is too narrow for its text."""
+    return PICTURE.sub(lambda picture: f'<a href="{picture[1]}">{picture[0]}</a>', html)
 
 
 # Links
@@ -102,14 +115,13 @@ def subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse
 
 def describe(name: str, parser: argparse.ArgumentParser, level: int = 2) -> Iterator[str]:
     yield f"{'#' * level} {name}"
-    yield as_text(parser.description)
+    yield from as_paragraphs(parser.description)
     actions = list(subcommands(parser))
     if not actions:
         yield f"```\n{usage(parser)}\n```"
     for group in parser._action_groups:
         yield from describe_group(group)
-    if parser.epilog:
-        yield f"```\n{parser.epilog.strip()}\n```" if "\n" in parser.epilog else as_text(parser.epilog)
+    yield from as_paragraphs(parser.epilog)
     for action_name, action_parser in actions:
         yield from describe(f"{name} {action_name}", action_parser, level + 1)
 
@@ -127,6 +139,8 @@ def value_of(action: argparse.Action) -> str:
     """The placeholder of an argument's value; empty for a switch."""
     if action.nargs == 0:
         return ""
+    if isinstance(action.metavar, tuple):
+        return " ".join(action.metavar)
     return str(action.metavar or "|".join(map(str, action.choices or [action.dest])))
 
 
@@ -148,16 +162,28 @@ def is_shown(action: argparse.Action) -> bool:
 def spelling(action: argparse.Action) -> str:
     """As it is typed: all names of an option, then its value."""
     names = [f"`{name}`" for name in action.option_strings]
-    value = in_cell(value_of(action))
-    return " ".join(filter(None, [", ".join(names), value and f"`{value}`"]))
+    values = [f"`{value}`" for value in value_of(action).split("|") if value]
+    return " ".join(filter(None, [", ".join(names), in_cell(" | ".join(values))]))
 
 
 def explanation(action: argparse.Action) -> str:
     return as_text((action.help or "") % {**vars(action), "prog": "conseg"})
 
 
+def as_paragraphs(text: str | None) -> Iterator[str]:
+    """Text as text; indented lines, such as examples, as code."""
+    for indented, part in paragraphs(text or ""):
+        if part:
+            yield f"```\n{dedent(part)}\n```" if indented else as_text(part[0].upper() + part[1:])
+
+
 def as_text(text: str | None) -> str:
-    return " ".join((text or "").split()).replace("<", "&lt;").replace("*", r"\*")
+    """One paragraph, in which only the code between backticks is Markdown."""
+    plain_and_code = " ".join((text or "").split()).split("`")
+    plain_and_code[::2] = [
+        MARKDOWN.sub(r"\\\g<0>", plain).replace("<", "&lt;") for plain in plain_and_code[::2]
+    ]
+    return "`".join(plain_and_code)
 
 
 def in_cell(text: str) -> str:

@@ -99,6 +99,29 @@ def test_the_command_reference_has_every_command_and_option(hooks):
     assert "### pack add" in text
 
 
+def test_the_command_reference_shows_arguments_as_they_are_typed(hooks):
+    text = hooks.commands()
+    assert "| `--spacing` `Z Y X` |" in text
+    assert r"`totalseg` \| `chest` \|" in text  # a bar inside code would show its backslash
+    assert r"&lt;trainer>\_\_&lt;plans>\_\_&lt;configuration>" in text
+
+
+def test_the_command_reference_shows_examples_as_code_and_not_in_the_text(hooks):
+    blocks = FENCE.findall(hooks.commands())
+    assert any("conseg starter -o mymodel\nconseg prepare RAW" in block for block in blocks)
+    assert any("labelsTr/<case>.nii.gz" in block for block in blocks)
+    outside = FENCE.sub("", hooks.commands())
+    assert "RAW is a folder in one of three layouts; the layout is detected automatically:\n\n" in outside
+    assert "conseg prepare RAW" not in outside
+
+
+def test_a_picture_on_the_site_opens_alone(hooks):
+    picture = '<img alt="Dice" src="../pictures/steps.png" />'
+    assert hooks.with_picture_links(f"<p>{picture}</p>") == (
+        f'<p><a href="../pictures/steps.png">{picture}</a></p>'
+    )
+
+
 def test_the_organ_reference_has_every_organ(hooks):
     text = hooks.organs()
     assert all(f"| `{organ.name}` | {organ.id} |" in text for organ in known_organs())

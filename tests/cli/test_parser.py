@@ -103,3 +103,42 @@ def test_a_budget_that_is_no_number_is_answered_with_an_example(budget, capsys):
     with pytest.raises(SystemExit):
         main(["learn", "prepared", "-m", "model", "--budget", budget])
     assert "0.97,0.75" in capsys.readouterr().err
+
+
+def help_of(words, monkeypatch, capsys, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit):
+        main([*words.split(), "--help"])
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize(
+    "command", ["starter", "phantom", "import", "learn", "segment", "pack shrink", "view"]
+)
+def test_every_example_in_a_help_text_is_a_line_of_its_own(command, monkeypatch, capsys):
+    lines = help_of(command, monkeypatch, capsys, columns=60)
+    assert f"  conseg {command} " in "\n".join(line[: len(command) + 10] for line in lines)
+    assert not any("conseg" in line.partition("conseg ")[2] for line in lines if line.startswith("  conseg "))
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_the_text_of_a_help_is_wrapped_to_the_terminal_and_its_lists_are_kept(columns, monkeypatch, capsys):
+    lines = help_of("prepare", monkeypatch, capsys, columns)
+    assert "  TotalSegmentator  <case>/ct.nii.gz, <case>/segmentations/<organ>.nii.gz" in lines
+    text = [line for line in lines if line and not line.startswith(" ")]
+    assert columns - 20 < max(map(len, text)) <= columns
+
+
+def test_every_command_is_listed_on_a_line_with_its_explanation(monkeypatch, capsys):
+    lines = help_of("", monkeypatch, capsys, columns=100)
+    assert any(line.startswith("    bodyparts  find ") for line in lines)
+
+
+def test_every_command_and_action_is_described():
+    def parsers(parser):
+        yield parser
+        for action in parser._actions:
+            for each in (action.choices or {}).values() if isinstance(action.choices, dict) else ():
+                yield from parsers(each)
+
+    assert [each.prog for each in parsers(make_parser()) if not each.description] == []

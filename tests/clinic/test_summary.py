@@ -57,6 +57,7 @@ def test_what_clean_up_removed_is_in_table_and_line(labels):
     summary = replace(summarise("case", labels, True, 1.5), removed=removed)
     assert "3.8 ml of 2 organs removed in 3 islands" in summary.line()
     assert "3.8 ml of 2 organs removed in 3 islands" in summary.table().splitlines()[-1]
+    assert "conseg segment --keep-islands" in summary.table()  # `conseg view` prints it and lacks the option
 
 
 def test_nothing_found_is_said(labels):

@@ -289,3 +289,38 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(case_folder, open_page):
     crosshair = (picture[..., 0] > 150) & (picture[..., 0] - picture[..., 2] > 40) & (picture[..., 1] > 120)
     assert crosshair.sum(axis=0).max() > 100  # a vertical line
     assert crosshair.sum(axis=1).max() > 100  # a horizontal one
+
+
+def test_the_wheel_turns_the_slices_of_the_plane_under_the_mouse_and_zooms_with_ctrl(case_folder, open_page):
+    page = open_page(case_folder / "scans" / "case_b.nii.gz", case_folder / "truth")
+    stage = page.locator("#planes").bounding_box()
+
+    def wheel(across: float, down: float, pixels: int) -> list[int]:
+        page.mouse.move(stage["x"] + across * stage["width"], stage["y"] + down * stage["height"])
+        page.mouse.wheel(0, pixels)
+        page.wait_for_timeout(200)
+        return voxel(page)
+
+    x, y, z = voxel(page)
+    assert wheel(0.25, 0.25, -120) == [x, y, z + 1]  # axial: to the head
+    assert wheel(0.25, 0.25, 120) == [x, y, z]
+    (across, along, up), shown = wheel(0.75, 0.25, -120), pixels(page)  # coronal
+    assert (across, abs(along - y), up) == (x, 1, z)
+    (across, _, up) = wheel(0.25, 0.75, -120)  # sagittal
+    assert (abs(across - x), up) == (1, z)
+    wheel(0.25, 0.75, 120)
+    assert wheel(0.75, 0.25, 120) == [x, y, z]
+    for _ in range(3):  # of a touchpad: many small turns are one slice
+        assert wheel(0.25, 0.25, -15) == [x, y, z]
+    assert wheel(0.25, 0.25, -15) == [x, y, z + 1]
+    page.keyboard.down("Control")
+    assert wheel(0.25, 0.25, -120) == [x, y, z + 1]
+    page.keyboard.up("Control")
+    assert np.abs(pixels(page) - shown).mean() > 2
+
+
+def voxel(page) -> list[int]:
+    """Of the crosshair, in the file."""
+    return [
+        int(part) for part in page.locator("#readout .fact").last.inner_text().split("voxel")[1].split(",")
+    ]

@@ -47,7 +47,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "datasets learned so far after every step, and write the tables of the paper. The first step is\n"
         "trained once. Run the command again to resume; orders and methods can be added later.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="OUT", help="folder")
     parser.add_argument(

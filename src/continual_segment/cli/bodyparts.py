@@ -24,8 +24,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "too far apart or it does not look like a body, the result is unknown. With --learn, make the "
         "regressor that finds them: from the scans of prepared datasets alone, in minutes on one core; "
         "vertebra labels, where a dataset has them, only calibrate its scores.",
-        epilog="Examples: conseg bodyparts scan.nii.gz -m body_parts.safetensors; "
-        "conseg bodyparts PREPARED --learn -m body_parts.safetensors",
+        epilog="examples:\n"
+        "  conseg bodyparts PREPARED --learn -m body_parts.safetensors\n"
+        "  conseg bodyparts ct.nii.gz -m body_parts.safetensors",
     )
     parser.add_argument(
         "source", type=Path, nargs="+", metavar="SCAN", help="NIfTI files; with --learn, prepared datasets"

@@ -55,7 +55,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="score label maps against the truth: DSC, HD95, ASD per organ",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("predictions", type=Path, metavar="PREDICTIONS", help="folder of label maps")
     parser.add_argument("truth", type=Path, metavar="TRUTH", help="raw dataset, or folder of label maps")

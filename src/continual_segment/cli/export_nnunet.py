@@ -16,9 +16,10 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "model must have been imported from nnU-Net, so that nnU-Net can prepare scans for it, and the "
         "pack's decoder must be nnU-Net's own: one that was searched or pruned is refused. To share a "
         "pack with users of conseg, use `conseg pack export`.",
-        epilog="Example: conseg export larynx -m mymodel -o larynx_nnunet; then: "
-        "nnUNetv2_predict_from_modelfolder -m larynx_nnunet/nnUNetTrainer__nnUNetPlans__3d_fullres -f 0 "
-        "-i SCANS -o OUT",
+        epilog="example:\n"
+        "  conseg export larynx -m mymodel -o larynx_nnunet\n"
+        "  nnUNetv2_predict_from_modelfolder -i SCANS -o OUT -f 0 \\\n"
+        "      -m larynx_nnunet/nnUNetTrainer__nnUNetPlans__3d_fullres",
     )
     parser.add_argument("pack", metavar="PACK", help="a pack of the model")
     add_model(parser)

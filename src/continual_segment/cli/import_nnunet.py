@@ -18,9 +18,13 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "with the reason, 2D and cascaded configurations, several input channels, networks other than "
         "PlainConvUNet and ResidualEncoderUNet, and preprocessing other than nnU-Net's own. Of several folds "
         "one is imported; nnU-Net's average over folds is not available.",
-        epilog="Example: conseg import nnUNet_results/Dataset291_Organs -m mymodel --name organs. Then: "
-        "conseg segment SCAN -m mymodel -o OUT; to add an organ: conseg prepare RAW --model mymodel -o "
-        "PREPARED; conseg learn PREPARED -m mymodel",
+        epilog="example:\n"
+        "  conseg import nnUNet_results/Dataset291_Organs -m mymodel --name organs\n"
+        "  conseg segment ct.nii.gz -m mymodel -o labels\n"
+        "\n"
+        "to add an organ:\n"
+        "  conseg prepare RAW --model mymodel -o PREPARED\n"
+        "  conseg learn PREPARED -m mymodel",
     )
     parser.add_argument(
         "source", type=Path, metavar="NNUNET_FOLDER_OR_ZIP",

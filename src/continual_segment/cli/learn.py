@@ -40,8 +40,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "blocks take smaller kernels as long as the validation Dice falls by at most tau points. Search and "
         "prune do the same in the paper's way, which takes longer: one kernel per block is searched, and "
         "blocks become 1x1x1 projections.",
-        epilog="Example: conseg learn kidneys_prepared -m mymodel --preset demo; with a small decoder: "
-        "conseg learn kidneys_prepared -m mymodel --preset demo --stages train,shrink --tau 1",
+        epilog="examples:\n"
+        "  conseg learn kidneys_prepared -m mymodel\n"
+        "  conseg learn larynx_prepared -m mymodel --stages train,shrink --tau 1    with a small decoder",
     )
     parser.add_argument("dataset", type=Path, metavar="PREPARED", help="what `conseg prepare` wrote")
     add_model(parser)

@@ -33,23 +33,41 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    shown = actions.add_parser("list", help="the packs of a model")
+    shown = actions.add_parser(
+        "list",
+        help="list the packs of a model",
+        description="List the packs of a model: size, fingerprint, organs and the body parts they cover.",
+    )
     add_model(shown)
     shown.set_defaults(run=run_list)
 
-    added = actions.add_parser("add", help="install a pack file")
+    added = actions.add_parser(
+        "add",
+        help="install a pack file",
+        description="Install a pack file in a model with the same encoder. No other pack changes.",
+    )
     added.add_argument("file", type=Path, metavar="FILE", help="a .pack file")
     add_model(added)
     added.add_argument("--name", metavar="NAME", help="install it under another name")
     added.set_defaults(run=run_add)
 
-    removed = actions.add_parser("remove", help="remove a pack; the earlier model is restored to the byte")
-    removed.add_argument("name", metavar="NAME")
+    removed = actions.add_parser(
+        "remove",
+        help="remove a pack; the earlier model is restored to the byte",
+        description="Remove a pack from a model. Without it, the model is byte-identical to the earlier one. "
+        "Export the pack first to keep it.",
+    )
+    removed.add_argument("name", metavar="NAME", help="a pack of the model")
     add_model(removed)
     removed.set_defaults(run=run_remove)
 
-    exported = actions.add_parser("export", help="write a pack to a file, to share it")
-    exported.add_argument("name", metavar="NAME")
+    exported = actions.add_parser(
+        "export",
+        help="write a pack to a file, to share it",
+        description="Write a pack of a model to one file. It contains no patient data, and `conseg pack add` "
+        "installs it in any model with the same encoder.",
+    )
+    exported.add_argument("name", metavar="NAME", help="a pack of the model")
     add_model(exported)
     exported.add_argument(
         "-o", "--out", type=Path, required=True, metavar="FILE", help="the .pack file to write"
@@ -62,8 +80,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         description="Fit smaller blocks to a pack's decoder, choose a plan and train it with the decoder as "
         "its teacher. The model does not change: remove the pack and add the small one to replace it. "
         "Several packs share a --budget so that together they are expected to lose least.",
-        epilog="Examples: conseg pack shrink larynx PREPARED -m MODEL -o small.pack; conseg pack shrink "
-        "larynx=PREPARED1 kidneys=PREPARED2 -m MODEL -o FOLDER --budget 0.97,0.75",
+        epilog="examples:\n"
+        "  conseg pack shrink larynx PREPARED -m mymodel -o small.pack\n"
+        "  conseg pack shrink larynx=PREPARED1 kidneys=PREPARED2 -m mymodel -o FOLDER --budget 0.97,0.75",
     )
     shrunk.add_argument(
         "packs", nargs="+", metavar="NAME=PREPARED",
@@ -82,7 +101,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     add_quiet(shrunk)
     shrunk.set_defaults(run=run_shrink)
 
-    info = actions.add_parser("info", help="print the content of a pack and how it was trained, as JSON")
+    info = actions.add_parser(
+        "info",
+        help="print the content of a pack and how it was trained, as JSON",
+        description="Print the content of a pack as JSON: organs, codes, coverage, licence, training card.",
+    )
     info.add_argument(
         "pack", metavar="NAME_OR_FILE", help="a pack of the model given with -m, or a .pack file"
     )

@@ -8,13 +8,48 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
+from collections.abc import Iterator
+from itertools import groupby
 from typing import Any, NoReturn
 
 from continual_segment.names import did_you_mean, printable
 
 
+def paragraphs(text: str) -> Iterator[tuple[bool, str]]:
+    """The parts of a description, and whether each is to be kept as it is: its lines are indented."""
+    for part in text.strip("\n").split("\n\n"):
+        for indented, lines in groupby(part.splitlines(), lambda line: line.startswith(" ")):
+            yield indented, "\n".join(lines)
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Wraps paragraphs to the width of the terminal; indented lines, such as examples, stay as they are."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        super().__init__(prog, **{"max_help_position": 28} | options)
+
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):  # argparse forgets that commands are indented
+            self._action_max_length += self._indent_increment
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(self._fill_part(part, width, indent) for part in text.strip("\n").split("\n\n"))
+
+    def _fill_part(self, part: str, width: int, indent: str) -> str:
+        filled = (
+            lines if indented else textwrap.fill(" ".join(lines.split()), width - len(indent))
+            for indented, lines in paragraphs(part)
+        )
+        return textwrap.indent("\n".join(filled), indent)
+
+
 class Parser(argparse.ArgumentParser):
     """Options are given by their full name, and the value of a short one is an argument of its own."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{"formatter_class": HelpFormatter} | options)
 
     def error(self, message: str) -> NoReturn:
         end = "" if message.endswith((".", "?")) else "."

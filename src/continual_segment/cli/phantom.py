@@ -14,8 +14,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         help="write synthetic CT datasets with known truth",
         description="Write phantom CT scans and their labels in nnU-Net's raw layout. The same seed gives "
         "the same bytes.",
-        epilog="Example: conseg phantom raw --dataset totalseg --cases 20 --preset laptop; then: "
-        "conseg prepare raw/Dataset901_totalseg --preset laptop",
+        epilog="example:\n"
+        "  conseg phantom raw --dataset totalseg --cases 20 --preset laptop\n"
+        "  conseg prepare raw/Dataset901_totalseg --preset laptop",
     )
     parser.add_argument("out", type=Path, metavar="OUT", help="folder that will hold the dataset's folder")
     parser.add_argument(

@@ -47,7 +47,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="check and prepare a dataset: nnU-Net, TotalSegmentator or Decathlon layout",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("raw", type=Path, metavar="RAW", help="folder of the raw dataset")
     parser.add_argument(

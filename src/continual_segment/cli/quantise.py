@@ -16,7 +16,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "store them in MODEL.int8 beside the model. The model and its packs do not change, and the folder "
         "may be deleted at any time. `conseg segment --backend int8` uses it. Run the command again after a "
         "pack was added. Needs the extra: pip install 'continual-segment[int8]'.",
-        epilog="Example: conseg quantise -m mymodel --scans a.nii.gz b.nii.gz c.nii.gz",
+        epilog="example:\n"
+        "  conseg quantise -m mymodel --scans a.nii.gz b.nii.gz c.nii.gz\n"
+        "  conseg segment ct.nii.gz -m mymodel -o labels --backend int8",
     )
     add_model(parser)
     parser.add_argument(

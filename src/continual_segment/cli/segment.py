@@ -36,8 +36,10 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "its header, or into the formats of -ot. The organs found are printed with their volumes. In a "
         "batch, a scan that fails does not stop the others; failures are listed at the end (exit code 1). "
         "Run the command again to resume.",
-        epilog="Examples: conseg segment ct_folder -m mymodel -o results -ot dicom_seg,rtstruct --statistics "
-        "--preview; conseg segment scans/ -m mymodel -o results/ --organs liver,kidney_left",
+        epilog="examples:\n"
+        "  conseg segment ct.nii.gz -m starter -o labels\n"
+        "  conseg segment scans/ -m mymodel -o results --organs liver,kidney_left\n"
+        "  conseg segment ct_folder -m mymodel -o results -ot dicom_seg,rtstruct --statistics --preview",
     )
     parser.add_argument(
         "source",
@@ -225,7 +227,7 @@ def add_input(parser: argparse.ArgumentParser) -> None:
         "--shard",
         default="1/1",
         metavar="I/N",
-        help="of a batch only the I-th of N shares, for job arrays (default: all)",
+        help="segment only the I-th of N parts of a batch, for job arrays (default: all)",
     )
     add_old_spelling(group, "--part", "--shard")
     group.add_argument(

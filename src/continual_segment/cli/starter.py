@@ -21,8 +21,13 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "names it wherever a model is read. It is read-only. Without options, its packs, organs and licences "
         "are printed; with -o it is copied to a new folder, to which packs can be added. docs/starter.md has "
         "its data, scores and limits.",
-        epilog="Examples: conseg segment ct.nii.gz -m starter -o labels; conseg starter -o mymodel; then: "
-        "conseg prepare RAW --model mymodel -o PREPARED; conseg learn PREPARED -m mymodel",
+        epilog="examples:\n"
+        "  conseg segment ct.nii.gz -m starter -o labels\n"
+        "\n"
+        "to add organs to a copy:\n"
+        "  conseg starter -o mymodel\n"
+        "  conseg prepare RAW --model mymodel -o PREPARED\n"
+        "  conseg learn PREPARED -m mymodel",
     )
     parser.add_argument(
         "-o", "--out", type=Path, metavar="MODEL", help="copy the model to this folder; must not exist"

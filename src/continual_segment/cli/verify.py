@@ -12,7 +12,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "verify",
         help="prove that every organ learned earlier is unchanged",
         description="Check every part of a model against the fingerprints taken when it was made: file "
-        "bytes, weights, and outputs on a made-up probe volume. Needs no scan. Exits 1 and names the part "
+        "bytes, weights, and outputs on a synthetic probe volume. Needs no scan. Exits 1 and names the part "
         "where anything differs.",
     )
     parser.add_argument("model", type=model_argument, metavar="MODEL", help="the model folder, or `starter`")

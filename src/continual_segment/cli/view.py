@@ -32,7 +32,6 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         help="look at scans, label maps and models in a browser",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("paths", type=Path, nargs="*", metavar="PATH", help="scans, then label maps")
     parser.add_argument(

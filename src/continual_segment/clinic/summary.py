@@ -69,7 +69,9 @@ class Summary:
         return [f"Not found: {names}{f' and {more} more' if more > 0 else ''}."]
 
     def _removed_line(self) -> list[str]:
-        return [f"Clean-up: {self._removed_text()}; --keep-islands leaves them."] if self.removed else []
+        """Names the command as well: `conseg view`, which prints this too, has no such option."""
+        end = "`conseg segment --keep-islands` keeps them."
+        return [f"Clean-up: {self._removed_text()}; {end}"] if self.removed else []
 
     def _removed_text(self) -> str:
         ml, pieces = sum(each.ml for each in self.removed), sum(each.pieces for each in self.removed)

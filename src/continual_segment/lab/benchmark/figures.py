@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from math import nan
+from math import ceil, nan
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from continual_segment.lab.benchmark.plan import Row
 from continual_segment.lab.benchmark.results import Results
 
 
@@ -20,35 +22,68 @@ def make_figures(results: Results) -> Iterator[tuple[str, bytes]]:
             yield f"steps_{order}", steps_png(results, order)
 
 
+@dataclass(frozen=True)
+class Panel:
+    """One diagram: a value of every method after every step, nan where there is none."""
+
+    title: str
+    values: dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Line:
+    """How the curve of a method is drawn."""
+
+    thick: bool
+    dashed: bool
+
+
 def steps_png(results: Results, order: str) -> bytes:
     """Dice after every step: of all organs, and of each dataset; and forgetting."""
     names = results.plan.orders[order]
-    panels: list[tuple[str, Callable[[str, int], float]]] = [
+    measures: list[tuple[str, Callable[[str, int], float]]] = [
         ("all organs learned", partial(all_dice, results, order)),
         *((name, partial(dataset_dice, results, order, name)) for name in names[:-1]),
         ("forgotten (%)", partial(forgotten, results, order)),
     ]
-    figure = Figure(figsize=(3.1 * len(panels), 3.4), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axis, (title, value) in zip(axes, panels, strict=True):
-        draw(axis, results, order, value)
-        axis.set(title=title, xlabel="step", xticks=range(1, len(names) + 1))
+    steps = {method: range(1, results.steps(order, method) + 1) for method in results.methods}
+    panels = [
+        Panel(title, {method: [value(method, step) for step in steps[method]] for method in steps})
+        for title, value in measures
+    ]
+    return draw(panels, {name: line_of(row) for name, row in results.plan.rows.items()})
+
+
+def line_of(row: Row) -> Line:
+    return Line(thick=row.method.keeps == "one pack per dataset", dashed=bool(row.view.label))
+
+
+def draw(panels: Sequence[Panel], lines: dict[str, Line]) -> bytes:
+    """At most three panels side by side, so that their text is readable on a page; the legend comes last."""
+    columns = min(3, len(panels))
+    rows = ceil((len(panels) + 1) / columns)
+    figure = Figure(figsize=(3.1 * columns, 2.9 * rows), layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axis, panel in zip(axes, panels, strict=False):
+        draw_panel(axis, panel, lines)
+    for axis in axes[len(panels) :]:
+        axis.axis("off")
     axes[0].set_ylabel("Dice (%)")
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8)
+    axes[len(panels)].legend(handles, labels, loc="center left", fontsize=9, frameon=False)
     picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=110)
+    figure.savefig(picture, format="png", dpi=120)
     return picture.getvalue()
 
 
-def draw(axis: Axes, results: Results, order: str, value: Callable[[str, int], float]) -> None:
-    for number, method in enumerate(results.methods):
-        steps = range(1, results.steps(order, method) + 1)
-        row = results.plan.rows[method]
-        thick = 2.5 if row.method.keeps == "one pack per dataset" else 1.2
-        style = "--" if row.view.label else ("-", "--", ":")[number // 10 % 3]
-        axis.plot(steps, [value(method, step) for step in steps], style, marker="o", markersize=3,
-                  linewidth=thick, color=f"C{number % 10}", label=method)  # fmt: skip
+def draw_panel(axis: Axes, panel: Panel, lines: dict[str, Line]) -> None:
+    for number, (method, values) in enumerate(panel.values.items()):
+        line = lines[method]
+        style = "--" if line.dashed else ("-", "--", ":")[number // 10 % 3]
+        axis.plot(range(1, len(values) + 1), values, style, marker="o", markersize=3,
+                  linewidth=2.5 if line.thick else 1.2, color=f"C{number % 10}", label=method)  # fmt: skip
+    longest = max(map(len, panel.values.values()))
+    axis.set(title=panel.title, xlabel="step", xticks=range(1, longest + 1))
     axis.grid(alpha=0.3)
 
 

@@ -12,7 +12,7 @@ const KEYS = {
   "↑ ↓": "next or previous axial slice", "← →": "one voxel to the side", "Page up, down": "one voxel to the front or back",
   "+ −": "zoom", "W": "next window", "O": "outline", "D": "differences", "R": "reset view",
   "N P": "next, previous case", "S": "screenshot", "/": "search organs",
-  "Mouse": "click or drag: crosshair; wheel: slices; right drag: pan; drag in 3D: turn",
+  "Mouse": "click or drag: crosshair; wheel: slices; Ctrl + wheel: zoom; right drag: pan; drag in 3D: turn",
 };
 const PHONE = "(max-width: 760px)";
 const PAUSE_MS = 150; // before a case is requested: who steps through many cases waits for the last alone

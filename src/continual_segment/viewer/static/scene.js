@@ -23,6 +23,10 @@ const TALL = 1.2; // height over width
 const SOFTWARE = /swiftshader|llvmpipe|softpipe|software|basic render/i; // names of renderers without a graphics card
 const SLICES = { axial: SLICE_TYPE.AXIAL, coronal: SLICE_TYPE.CORONAL, sagittal: SLICE_TYPE.SAGITTAL };
 
+const AXES = { [SLICE_TYPE.AXIAL]: [0, 0, 1], [SLICE_TYPE.CORONAL]: [0, 1, 0], [SLICE_TYPE.SAGITTAL]: [1, 0, 0] }; // across a plane
+const SLICE_TURN = 50; // pixels that the wheel turns for a slice; a notch of a mouse is more
+const LINE = 40; // pixels
+
 const COMMON = {
   backColor: [0, 0, 0, 1],
   isColorbar: false,
@@ -62,10 +66,12 @@ export class Scene {
     this.outline = false;
     this.overlay = null; // what is drawn over the scan, and `solid` the same in 3D
     this.layout = "All";
+    this.turned = 0; // by the wheel since the last slice
   }
 
   async attach(planes, render) {
     this.canvases = { planes, render };
+    planes.addEventListener("wheel", (event) => this.turn(event), { capture: true, passive: false });
     await this.planes.attachToCanvas(planes);
     await this.render.attachToCanvas(render);
     this.render.setRenderAzimuthElevation(160, 12);
@@ -190,6 +196,22 @@ export class Scene {
   step(x, y, z) {
     this.planes.moveCrosshairInVox(x, y, z);
     this.planes.createOnLocationChange();
+  }
+
+  // The wheel: slices of the plane under the mouse; with Ctrl, which a touchpad also sends for a pinch, zoom.
+  // NiiVue itself would zoom, because a drag with the right button pans.
+  turn(event) {
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    if (!this.scan) return;
+    if (event.ctrlKey) return void this.zoom(event.deltaY < 0 ? 1.1 : 1 / 1.1);
+    this.turned += event.deltaY * (event.deltaMode === event.DOM_DELTA_LINE ? LINE : 1);
+    if (Math.abs(this.turned) < SLICE_TURN) return;
+    const step = -Math.sign(this.turned);
+    this.turned = 0;
+    const { dpr } = this.planes.uiData;
+    const tile = this.planes.screenSlices[this.planes.tileIndex(event.offsetX * dpr, event.offsetY * dpr)];
+    if (tile) this.step(...AXES[tile.axCorSag].map((axis) => axis * step));
   }
 
   zoom(factor) {
