@@ -13,15 +13,15 @@ this rise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from made_up import kernels, make_scan
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from continual_segment.body_parts import BodyPartRegressor
@@ -39,17 +39,19 @@ from continual_segment.model.model import encoder_fingerprint, pack_file
 from continual_segment.model.pieces import FIELD as PIECES
 from continual_segment.model.pieces import OrganPieces
 from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder
+from continual_segment.networks.layers import FastTransposedConv
 from continual_segment.networks.slice_scorer import SliceScorer
 from continual_segment.organs import BODY_PARTS, Organ, find_organ
 from continual_segment.segmentation.domain import domain_of
 from continual_segment.volume import Volume
 
+Network = TypeVar("Network", bound=nn.Module)
 ORGANS = 5
 EDGES = (1 / 6, 1 / 2, 5 / 6)
 """Where abdomen, chest and neck begin, as shares of the scan's height."""
 CONTRAST = 6.0
 """Standard deviation of an organ's logit."""
-FIELD_HU, FIELD_MM, RISE_HU = 60.0, 20.0, 200.0
+FIELD_HU, FIELD_MM, RISE_HU = 60.0, 60.0, 400.0
 """Smooth variation of the body: its amplitude and scale, and the rise from the lowest slice to the highest."""
 
 
@@ -84,7 +86,7 @@ def make_hub(folder: Path, hub: Hub, scan: Path) -> Path:
     """The model folder."""
     torch.manual_seed(0)
     preset = load_preset(hub.preset)
-    encoder = GeneralEncoder(preset.network).freeze()
+    encoder = smoothed(GeneralEncoder(preset.network)).freeze()
     body = on_spacing(read_scan(scan), preset.prepare)
     packs = list(made_up_packs(hub, preset, encoder, body))
     more = {pack_file(pack.name): pack.to_bytes() for pack in packs[1:]}
@@ -102,11 +104,30 @@ def made_up_packs(
     for number in range(hub.packs):
         first = number * (ORGANS - 1)  # the last organ is the first of the next pack
         organs = tuple(find_organ(f"made_up_{first + index}") for index in range(ORGANS))
-        decoder = Decoder(preset.network, plan, ORGANS).eval()
+        decoder = smoothed(Decoder(preset.network, plan, ORGANS)).eval()
         features = encoder(window_in(body, preset, number, rng))
         find_places(decoder, features, hub.found_share, rng)
         known = known_of(organs, number, features, rng)
         yield OrganPack.of(f"pack{number:03}", organs, encoder, decoder, fingerprint, **known)
+
+
+@torch.no_grad()
+def smoothed(network: Network) -> Network:
+    """The network with kernels that are smooth in space: untrained ones turn a smooth scan into noise."""
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv3d | FastTransposedConv):
+            mixing = layer.weight.mean(dim=(2, 3, 4), keepdim=True)
+            mixing *= layer.weight.std() / mixing.std()
+            upsamples = isinstance(layer, FastTransposedConv)
+            layer.weight.copy_(mixing if upsamples else mixing * binomial(layer.weight.shape[2:]))
+    return network
+
+
+def binomial(shape: Sequence[int]) -> Tensor:
+    """A smoothing kernel of 1 or 3 voxels along each axis."""
+    z, y, x = (torch.tensor([1.0, 2.0, 1.0]) if size == 3 else torch.ones(1) for size in shape)
+    kernel = z[:, None, None] * y[:, None] * x
+    return kernel / kernel.sum()
 
 
 def window_in(body: Volume, preset: ExperimentConfig, number: int, rng: np.random.Generator) -> Tensor:
@@ -183,4 +204,6 @@ def make_regressor(scan: Volume) -> BodyPartRegressor:
     rise = float(scores[-1] - scores[0]) / (len(scores) * thumbnails.slice_mm)
     landmarks = {name: float(scores[index]) for name, index in zip(LANDMARKS, at, strict=True)}
     known = Calibration(landmarks, rise, float(scores.min()), float(scores.max()))
-    return BodyPartRegressor(scorer.state_dict(), SliceView(), known)
+    regressor = BodyPartRegressor(scorer.state_dict(), SliceView(), known)
+    assert not (why := regressor.regions(scan).reasons), why
+    return regressor
