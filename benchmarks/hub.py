@@ -21,20 +21,16 @@ import argparse
 import hashlib
 import json
 import os
+import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from export_share import timed
-from measured_process import run_measured
 
 from continual_segment.malloc import TUNABLES, with_malloc_settings
-
-WITHIN = {"accumulating": ("decoders",), "all": ()}
-"""Parts that contain others."""
 
 
 def main() -> None:
@@ -83,9 +79,14 @@ def segment(folder: Path, scan: Path, model: Path, overlap: float) -> dict[str, 
     """`conseg segment` in a process of its own: seconds of its parts, bytes, and its labels."""
     report, out = folder / "report.json", folder / "labels.nii.gz"
     words = ["segment", scan, "-m", model, "-o", out, "--overlap", overlap, "--quiet"]
-    environment = {"OMP_NUM_THREADS": "1", TUNABLES: with_malloc_settings()}
-    measured = run_measured([sys.executable, __file__, "--measure", report, *words], environment)
-    return json.loads(report.read_text()) | {"all": measured.cpu_seconds} | labels_in(out)
+    command = [str(word) for word in (sys.executable, __file__, "--measure", report, *words)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", TUNABLES: with_malloc_settings()}
+    process = subprocess.Popen(command, env=environment, stdout=sys.stderr)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return json.loads(report.read_text()) | {"all": used.ru_utime + used.ru_stime} | labels_in(out)
 
 
 def labels_in(path: Path) -> dict[str, Any]:

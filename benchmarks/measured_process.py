@@ -1,4 +1,4 @@
-"""Commands as a user types them, with their seconds, on the wall and of CPU, and the most memory they held.
+"""Commands as a user types them, with their seconds on the wall and the most memory they held.
 
 nnU-Net starts processes that read and write scans, so the memory of a command is that of all its processes:
 the sum of their proportional set sizes (shared pages count once), looked at ten times a second.
@@ -27,8 +27,6 @@ class Measured:
 
     seconds: float
     peak_bytes: int
-    cpu_seconds: float
-    """User and system, of the command and of processes that it waited for."""
 
 
 def run_measured(command: Sequence[object], environment: Mapping[str, str] | None = None) -> Measured:
@@ -43,8 +41,7 @@ def run_measured(command: Sequence[object], environment: Mapping[str, str] | Non
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, words)
     # not ru_maxrss: until it starts its program, a child has the memory of the process that started it
-    used = ended[2]
-    return Measured(time.perf_counter() - begun, peak, used.ru_utime + used.ru_stime)
+    return Measured(time.perf_counter() - begun, peak)
 
 
 def process_tree(root: int) -> set[int]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from continual_segment.segmentation.context import ScanContext
 from continual_segment.segmentation.merge import MergeRule
+from continual_segment.segmentation.nearby_packs import NearbyPacks, groups
 from continual_segment.segmentation.pack_decoder import PackDecoder
 from continual_segment.segmentation.padded_scan import WHOLE, Box
 from continual_segment.segmentation.predictions import Decision, PackPrediction
@@ -46,13 +48,20 @@ class Slab:
         self,
         rules: Sequence[MergeRule],
         disagreement: Callable[[Sequence[PackPrediction], Decision], Tensor] | None = None,
+        nearby: NearbyPacks | None = None,
     ) -> list[tuple[Decision, Tensor]]:
-        """Per rule its decision, and where packs disagree with it (nowhere without `disagreement`)."""
+        """Per rule its decision, and where packs disagree with it (nowhere without `disagreement`).
+
+        With `nearby`, the rules are asked only about voxels where it finds an organ, and about the packs there.
+        """
         device = self.packs[0].organ_ids.device
         merged = [
             (Decision.background(self.shape, device), torch.zeros(self.shape, dtype=torch.bool))
             for _ in rules
         ]
+        if nearby and not disagreement:
+            self._merge_nearby(rules, [decision for decision, _ in merged], nearby)
+            return merged
         for z, y in blocks_of_lines(self.shape, voxels_at_once(self.packs)):
             predictions = self._predict(z, y)
             context = self.context.at(slice(self.slices.start + z.start, self.slices.start + z.stop), y)
@@ -63,6 +72,43 @@ class Slab:
                 if disagreement:
                     contested[z, y] = disagreement(predictions, decision).cpu()
         return merged
+
+    def _merge_nearby(
+        self, rules: Sequence[MergeRule], merged: Sequence[Decision], nearby: NearbyPacks
+    ) -> None:
+        """Write the decisions of the rules where an organ is present."""
+        for z in range(self.shape[0]):
+            masks = nearby.masks(self.outputs, z, nearby.idle(self.outputs, z))
+            present = np.flatnonzero(masks.any(axis=1))
+            for among, numbers in groups(masks[present]) if len(present) else ():
+                at_once = voxels_at_once([self.packs[number] for number in numbers])
+                for first in range(0, len(among), at_once):
+                    voxels = torch.from_numpy(present[among[first : first + at_once]])
+                    self._merge_voxels(rules, merged, z, voxels.to(self.packs[0].organ_ids.device), numbers)
+
+    def _merge_voxels(
+        self,
+        rules: Sequence[MergeRule],
+        merged: Sequence[Decision],
+        z: int,
+        voxels: Tensor,
+        numbers: Sequence[int],
+    ) -> None:
+        """Write the decisions about some voxels of a slice, by their index, from the packs of these numbers."""
+        lines, columns = voxels // self.shape[2], voxels % self.shape[2]
+        predictions = []
+        for number in numbers:
+            output = self.outputs[number]
+            share = None if output.share is None else output.share[z, lines, columns][:, None, None]
+            values = output.values[:, z].flatten(1).index_select(1, voxels)
+            predictions.append(self.packs[number].predict(values[..., None, None], share))
+        context = self.context.at_voxels(self.slices.start + z, lines, columns)
+        packs = torch.tensor([*numbers, -1], dtype=torch.int16, device=voxels.device)
+        for rule, whole in zip(rules, merged, strict=True):
+            decision = rule(predictions, context)
+            decision = decision._replace(pack=packs[decision.pack.long()])
+            for target, part in zip(whole, decision, strict=True):
+                target[z, lines, columns] = part.flatten()
 
     def _predict(self, z: slice, y: slice) -> list[PackPrediction]:
         return [
