@@ -1,18 +1,19 @@
 """Hundreds of packs on one encoder: CPU time beyond the decoders, and memory against one pack.
 
-    python benchmarks/hub.py                                       # 512x512x160, network of preset demo
-    python benchmarks/hub.py --packs 1 64 --slices 64 --pixels 256 --preset paper --plan projection --overlap 0
+    python benchmarks/hub.py                               # 24 slices of 512x512, network of preset demo
+    python benchmarks/hub.py --packs 1 64 --slices 160 --spacing-mm 6
 
 Every line is `conseg segment` as a user types it, from a scan on disk to a label map on disk, in one thread.
-made_up_hub.py describes packs and scan: each pack has five organs, one of them shared with the pack before it,
-finds them in small places, and covers one or two body parts, or all. A decoder is a small one: its plan is the
-one that search and pruning found for small packs (results/small_packs).
+made_up_hub.py describes packs and scan: each pack has five organs, one of them shared with the pack before
+it, finds them in small places, and covers one or two body parts, or all. Decoders are small: their plan is
+the one that search and pruning found for small packs (results/small_packs).
 
 Seconds are CPU seconds (user and system) of the whole process, start-up included; wall-clock time is not
 shown, so the machine may be shared. `decoders` are those within the decoders, `beyond` is the share of all
-others. The memory is the most that the process ever held (resident). The parts below each line are: networks,
-sums over windows (accumulating), merging on the prepared grid, export to the scan's grid, loading of the model,
-removal of islands, and the rest (start-up, reading, resampling, body parts, writing).
+others. The memory is the most that the process ever held (resident), `above one` its difference to the first
+line. Below each line are the parts: networks, sums over windows (accumulating), merging on the prepared grid,
+export to the scan's grid, loading of the model, and the rest (start-up, reading, resampling, body parts,
+writing).
 """
 
 from __future__ import annotations
@@ -38,13 +39,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--packs", type=int, nargs="+", default=[1, 16, 64, 256])
-    parser.add_argument("--slices", type=int, default=160)
+    parser.add_argument("--slices", type=int, default=24)
     parser.add_argument("--pixels", type=int, default=512, help="rows and columns (default: 512)")
     parser.add_argument("--pixel-mm", type=float, default=0.75)
     parser.add_argument("--slice-mm", type=float, default=5.0)
-    parser.add_argument("--preset", default="demo", help="whose network, voxel size and window are used")
+    parser.add_argument("--preset", default="demo", help="whose network and window are used")
     parser.add_argument("--plan", default="projection,2d,projection", help="kernels, deepest block first")
-    parser.add_argument("--found-share", type=float, default=0.002, help="of a window, by each organ")
+    parser.add_argument("--spacing-mm", type=float, default=3.0, help="of prepared voxels (default: 3)")
+    parser.add_argument("--found-share", type=float, default=0.0005, help="of a window, by each organ")
     parser.add_argument("--overlap", type=float, default=0.5, help="of windows (default: 0.5)")
     parser.add_argument("--folder", type=Path, help="where scan and models are kept for another run")
     parser.add_argument("--measure", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -63,13 +65,16 @@ def compare(folder: Path, args: argparse.Namespace) -> None:
     scan, shape = folder / "scan.nii.gz", (args.slices, args.pixels, args.pixels)
     if not scan.exists():
         make_body(scan, shape, (args.slice_mm, args.pixel_mm, args.pixel_mm))
-    print(f"{' x '.join(map(str, shape))}, preset {args.preset}, plan {args.plan}, overlap {args.overlap}")
+    print(
+        f"{' x '.join(map(str, shape))}, preset {args.preset} with voxels of {args.spacing_mm:g} mm, ", end=""
+    )
+    print(f"plan {args.plan}, overlap {args.overlap}")
     print(f"{'packs':>6} {'CPU s':>8} {'decoders s':>11} {'beyond %':>9} {'peak GiB':>9} {'above one':>10}")
     one = None
     for packs in args.packs:
         model = folder / f"hub_{packs}"
         if not model.exists():
-            make_hub(model, Hub(packs, args.preset, args.plan, args.found_share), scan)
+            make_hub(model, Hub(packs, args.preset, args.plan, args.found_share, args.spacing_mm), scan)
         found = segment(folder, scan, model, args.overlap)
         one = one or found["peak"]
         print(line(packs, found, one), flush=True)
@@ -129,7 +134,6 @@ def put_clocks(seconds: Counter[str]) -> None:
     """From now on, CPU seconds of the steps of a segmentation are added up."""
     from continual_segment.segmentation import segmenter
     from continual_segment.segmentation.backends import FloatEngine
-    from continual_segment.segmentation.clean_up import IslandRemover
     from continual_segment.segmentation.label_upsampler import LabelUpsampler
     from continual_segment.segmentation.pack_decoder import PackDecoder
     from continual_segment.segmentation.slab import Slab
@@ -145,7 +149,6 @@ def put_clocks(seconds: Counter[str]) -> None:
         (PackDecoder, "add_batch", "accumulating"),
         (Slab, "merge", "merging"),
         (LabelUpsampler, "add", "export"),
-        (IslandRemover, "__call__", "islands"),
         (segmenter.Segmenter, "__init__", "loading"),
     ):
         setattr(owner, name, timed(getattr(owner, name), part, seconds))

@@ -1,11 +1,15 @@
-"""A model with one encoder and many packs of five organs, and a scan for it, for benchmarks of speed and memory.
+"""A model with one encoder and many packs of five organs, and a scan for it, for speed and memory.
 
 Untrained packs would find organs everywhere. Here every organ is found where the features of its decoder are
 like those at one voxel of the scan: a linear discriminant is put in place of the decoder's last layer, with a
-bias by which a given share of a window exceeds background. So packs find their organs in different small places,
-as trained ones do, and what they find elsewhere is background. All else is as `conseg learn` stores it: coverage
-of body parts with a regressor that finds them, Dice and domain for the merge rule `weighted`, pieces for
-clean-up. The first organ of a pack is the last of the pack before it, and one pack in four is disease-aware.
+bias by which a given share of a window exceeds background. Kernels are smooth in space, so that a smooth scan
+has smooth features. So packs find their organs in different small places, as trained ones do, though in more
+pieces, and elsewhere background.
+
+All else is as `conseg learn` stores it: coverage of body parts with a regressor that finds them, Dice and
+domain for the merge rule `weighted`. Pieces for clean-up are left out: made-up organs are scattered over the
+scan, which those of trained packs are not, and looking for their islands would take longer. The first organ
+of a pack is the last of the pack before it, and one pack in four is disease-aware.
 
 The scan is a body whose Hounsfield units vary smoothly and rise from the hip to the neck; the regressor reads
 this rise.
@@ -14,7 +18,7 @@ this rise.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,8 +40,6 @@ from continual_segment.files import read_scan, write_scan
 from continual_segment.model import Model, OrganPack
 from continual_segment.model.assessment import Assessment, OrganAssessment
 from continual_segment.model.model import encoder_fingerprint, pack_file
-from continual_segment.model.pieces import FIELD as PIECES
-from continual_segment.model.pieces import OrganPieces
 from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder
 from continual_segment.networks.layers import FastTransposedConv
 from continual_segment.networks.slice_scorer import SliceScorer
@@ -52,7 +54,7 @@ EDGES = (1 / 6, 1 / 2, 5 / 6)
 CONTRAST = 6.0
 """Standard deviation of an organ's logit."""
 FIELD_HU, FIELD_MM, RISE_HU = 60.0, 60.0, 400.0
-"""Smooth variation of the body: its amplitude and scale, and the rise from the lowest slice to the highest."""
+"""Smooth variation of the body: its amplitude and scale, and the rise from the lowest slice on."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,15 @@ class Hub:
     preset: str = "demo"
     plan: str = "projection,2d,projection"
     """Kernels of every decoder, deepest first, as `made_up.kernels` takes them."""
-    found_share: float = 0.002
+    found_share: float = 0.0005
     """Of the voxels of a window, by each organ."""
+    spacing_mm: float = 3.0
+    """Of the prepared scan, along each axis."""
+
+    def config(self) -> ExperimentConfig:
+        """The preset with this spacing."""
+        preset = load_preset(self.preset)
+        return replace(preset, prepare=replace(preset.prepare, spacing_mm=(self.spacing_mm,) * 3))
 
 
 def make_body(path: Path, shape: tuple[int, int, int], spacing_mm: tuple[float, float, float]) -> Path:
@@ -85,7 +94,7 @@ def make_body(path: Path, shape: tuple[int, int, int], spacing_mm: tuple[float, 
 def make_hub(folder: Path, hub: Hub, scan: Path) -> Path:
     """The model folder."""
     torch.manual_seed(0)
-    preset = load_preset(hub.preset)
+    preset = hub.config()
     encoder = smoothed(GeneralEncoder(preset.network)).freeze()
     body = on_spacing(read_scan(scan), preset.prepare)
     packs = list(made_up_packs(hub, preset, encoder, body))
@@ -168,12 +177,10 @@ def known_of(
     described = torch.cat([stage[0].flatten(1).std(dim=1) for stage in features]).numpy()
     scans = [described * rng.normal(1, 0.05, len(described)) for _ in range(8)]
     assessed = {organ.name: OrganAssessment(rng.uniform(0.6, 0.95), 1.0, 1000) for organ in organs}
-    pieces = OrganPieces(8, (8,), (1.0, 400.0), (0.95, 0.99), 0.0)
     return {
         "coverage": coverage_of(number),
         "anomalies": ("tumour",) if number % 4 == 0 else (),
         "assessment": Assessment(assessed, domain_of(scans, 4)),
-        "card": {PIECES: {organ.name: asdict(pieces) for organ in organs}},
     }
 
 
@@ -182,7 +189,7 @@ def coverage_of(number: int) -> dict[str, float]:
     if number % 8 == 0:
         return dict.fromkeys(BODY_PARTS, 1.0)
     best = number % len(BODY_PARTS)
-    return {part: share for part, share in zip(BODY_PARTS[best:], (1.0, 0.5), strict=False)}
+    return dict(zip(BODY_PARTS[best:], (1.0, 0.5), strict=False))
 
 
 @torch.no_grad()

@@ -71,13 +71,12 @@ class ScanContext:
             anomaly=None if self.anomaly is None else self.anomaly[box],
         )
 
-    def at_voxels(self, z: int, lines: Tensor, columns: Tensor) -> ScanContext:
-        """The context of some voxels of a slice, each as a slice of its own (voxel, 1, 1)."""
+    def at_voxels(self, *places: Tensor) -> ScanContext:
+        """The context of some voxels by their z, y and x, each as a slice of its own (voxel, 1, 1)."""
 
         def of(values: Tensor | None) -> Tensor | None:
             if values is None:
                 return None
-            places = (torch.full_like(lines, z), lines, columns)
             box = (at if n > 1 else torch.zeros_like(at) for at, n in zip(places, values.shape, strict=True))
             return values[*box][:, None, None]
 

@@ -162,17 +162,19 @@ class LabelUpsampler:
         outputs = {at: self._outputs_at(at, slab) for at in dict.fromkeys(at for at, _, _ in corners)}
         idle = frozenset.intersection(*(self.nearby.idle(*found) for found in outputs.values()))
         self._masks = {
-            (at, idle): self._masks[at, idle] if (at, idle) in self._masks else self.nearby.masks(*found, idle)
+            (at, idle): self._masks[at, idle]
+            if (at, idle) in self._masks
+            else self.nearby.masks(*found, idle)
             for at, found in outputs.items()
         }
         return np.bitwise_or.reduce(
             [self._masks[at, idle][indices.cpu().numpy()] for at, indices, _ in corners]
         )
 
-    def _outputs_at(self, at: int, slab: Slab) -> tuple[Sequence[AccumulatedSlab], int]:
-        """Where the outputs of a prepared slice are: per pack some slices, and its number among these."""
+    def _outputs_at(self, at: int, slab: Slab) -> tuple[Sequence[AccumulatedSlab], slice]:
+        """Where the outputs of a prepared slice are: per pack some slices, and its place among these."""
         plane = at - slab.slices.start
-        return (self._carried, 0) if plane < 0 else (slab.outputs, plane)
+        return (self._carried, slice(0, 1)) if plane < 0 else (slab.outputs, slice(plane, plane + 1))
 
     def _decide(self, z: int, pixels: np.ndarray, slab: Slab, packs: Sequence[int]) -> Decision:
         """The rule's decision on some pixels of a slice, each as a slice of its own (pixel, 1, 1)."""

@@ -48,23 +48,23 @@ class NearbyPacks:
         """Per pack, the place of each of its organs among its wholes."""
         self.count = len(rows)
 
-    def idle(self, outputs: Sequence[AccumulatedSlab], z: int) -> frozenset[int]:
-        """Numbers of the packs that no window of a prepared slice ran, which predict background there."""
+    def idle(self, outputs: Sequence[AccumulatedSlab], z: slice) -> frozenset[int]:
+        """Numbers of the packs that ran on no window of some prepared slices: they predict background."""
         shares = ((number, output.share) for number, output in enumerate(outputs))
         return frozenset(number for number, share in shares if share is not None and not share[z].any())
 
     def masks(
-        self, outputs: Sequence[AccumulatedSlab], z: int, idle: Collection[int] = frozenset()
+        self, outputs: Sequence[AccumulatedSlab], z: slice, idle: Collection[int] = frozenset()
     ) -> np.ndarray:
-        """(voxel, byte) of one prepared slice: a bit per pack, set where an organ of the pack is present.
+        """(voxel, byte) of some prepared slices: a bit per pack, set where an organ of the pack is present.
 
         Packs that are `idle` on all slices of a question find no organ; they are asked about those of others.
         """
-        plane = outputs[0].values[0, z]
-        present = torch.zeros(self.count, plane.numel(), dtype=torch.bool, device=plane.device)
+        voxels = outputs[0].values[0, z]
+        present = torch.zeros(self.count, voxels.numel(), dtype=torch.bool, device=voxels.device)
         for number, (pack, output) in enumerate(zip(self.packs, outputs, strict=True)):
             if number not in idle:
-                present[self.rows[number]] |= self._found_by(number, pack, output.values[:, z : z + 1])
+                present[self.rows[number]] |= self._found_by(number, pack, output.values[:, z])
         asked = torch.stack([present[rows].any(dim=0) for rows in self.rows], dim=1)  # (voxel, pack)
         return np.packbits(asked.cpu().numpy(), axis=1, bitorder="little")
 
@@ -96,8 +96,8 @@ def groups(masks: np.ndarray) -> list[tuple[np.ndarray, list[int]]]:
 def combined(masks: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The group of each mask (mask, pack), and the packs of each group (group, pack).
 
-    Every pack of a group is asked about all of its pixels. The masks of most pixels come first; each joins the
-    group to which it adds least work, or is a group of its own where that is less.
+    Every pack of a group is asked about all of its pixels. The masks of most pixels come first; each joins
+    the group to which it adds least work, or is a group of its own where that is less.
     """
     group_of = np.zeros(len(masks), np.intp)
     packs = np.zeros((min(len(masks), MOST_GROUPS), masks.shape[1]), bool)
