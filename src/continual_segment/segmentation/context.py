@@ -71,6 +71,17 @@ class ScanContext:
             anomaly=None if self.anomaly is None else self.anomaly[box],
         )
 
+    def at_voxels(self, *places: Tensor) -> ScanContext:
+        """The context of some voxels by their z, y and x, each as a slice of its own (voxel, 1, 1)."""
+
+        def of(values: Tensor | None) -> Tensor | None:
+            if values is None:
+                return None
+            box = (at if n > 1 else torch.zeros_like(at) for at, n in zip(places, values.shape, strict=True))
+            return values[*box][:, None, None]
+
+        return replace(self, body_part=of(self.body_part), anomaly=of(self.anomaly))
+
     def with_empty_anomaly(self, shape: Sequence[int], device: torch.device) -> ScanContext:
         """The context with an anomaly map of zeros (z, y, x), which anomaly heads then fill."""
         return replace(self, anomaly=torch.zeros(*shape, dtype=torch.float16, device=device))

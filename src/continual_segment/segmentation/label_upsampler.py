@@ -66,8 +66,8 @@ class LabelUpsampler:
         """Prepared slice -> organs and scores (y, x)."""
         self._planes: dict[int, Plane] = {}
         """The prepared slices around the last slice that was written."""
-        self._masks: dict[int, np.ndarray] = {}
-        """Prepared slice -> masks of NearbyPacks, of the slices around the last slice that was written."""
+        self._masks: dict[tuple[int, frozenset[int]], np.ndarray] = {}
+        """Prepared slice and idle packs -> masks of NearbyPacks, around the last slice that was written."""
         self._position: tuple[tuple[float, float], Box] | None = None
         """Shift and box that `_across` and `_planes` belong to."""
         self._across: tuple[Axis, Axis]
@@ -159,12 +159,22 @@ class LabelUpsampler:
         """(pixel, byte): the packs that any of the prepared voxels around a pixel has to ask."""
         assert self.nearby is not None
         corners = self._corners(z, pixels, slab)
-        for at in {at for at, _, _ in corners} - self._masks.keys():
-            plane = at - slab.slices.start
-            carried = plane < 0
-            self._masks[at] = self.nearby.masks(*((self._carried, 0) if carried else (slab.outputs, plane)))
-        self._masks = {at: self._masks[at] for at, _, _ in corners}
-        return np.bitwise_or.reduce([self._masks[at][indices.cpu().numpy()] for at, indices, _ in corners])
+        outputs = {at: self._outputs_at(at, slab) for at in dict.fromkeys(at for at, _, _ in corners)}
+        idle = frozenset.intersection(*(self.nearby.idle(*found) for found in outputs.values()))
+        self._masks = {
+            (at, idle): self._masks[at, idle]
+            if (at, idle) in self._masks
+            else self.nearby.masks(*found, idle)
+            for at, found in outputs.items()
+        }
+        return np.bitwise_or.reduce(
+            [self._masks[at, idle][indices.cpu().numpy()] for at, indices, _ in corners]
+        )
+
+    def _outputs_at(self, at: int, slab: Slab) -> tuple[Sequence[AccumulatedSlab], slice]:
+        """Where the outputs of a prepared slice are: per pack some slices, and its place among these."""
+        plane = at - slab.slices.start
+        return (self._carried, slice(0, 1)) if plane < 0 else (slab.outputs, slice(plane, plane + 1))
 
     def _decide(self, z: int, pixels: np.ndarray, slab: Slab, packs: Sequence[int]) -> Decision:
         """The rule's decision on some pixels of a slice, each as a slice of its own (pixel, 1, 1)."""

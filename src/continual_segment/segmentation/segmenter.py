@@ -257,7 +257,7 @@ class Segmenter:
     ) -> None:
         """Merge the next slices by each rule and write their labels; `builder` explains the first rule."""
         contested = partial(disagreement, nesting=self.nesting) if builder else None
-        merged = slab.merge([of_rule[0].rule for of_rule in upsamplers], contested)
+        merged = slab.merge([of_rule[0].rule for of_rule in upsamplers], contested, upsamplers[0][0].nearby)
         for of_rule, (decision, _) in zip(upsamplers, merged, strict=True):
             for upsampler in of_rule:
                 upsampler.add(slab, decision)
