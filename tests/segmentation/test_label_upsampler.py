@@ -165,7 +165,7 @@ def test_where_no_window_ran_there_is_background():
     assert not found.organ[11:].any()
 
 
-def test_body_part_and_disease_are_those_of_the_nearest_prepared_voxel():
+def test_the_context_is_that_of_the_nearest_prepared_voxel():
     packs = make_packs()
     torch.manual_seed(1)
     values = make_values(packs, (4, 6, 6))
@@ -183,12 +183,13 @@ def test_body_part_and_disease_are_those_of_the_nearest_prepared_voxel():
         (8, 12, 12),
         [4],
         merge,
-        context=ScanContext(torch.arange(4)[:, None, None], anomaly),
+        context=ScanContext(torch.arange(4)[:, None, None], anomaly, {"fingerprint": 0.25}),
     )
     of_pixels = [context for context in seen if context.anomaly.shape[1:] == (1, 1)]
     assert of_pixels
     for context in of_pixels:
         np.testing.assert_array_equal(context.body_part / 4, context.anomaly)
+        assert context.familiar == {"fingerprint": 0.25}
 
 
 @given(old=st.integers(1, 40), new=st.integers(1, 40))

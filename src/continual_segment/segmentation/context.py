@@ -78,7 +78,7 @@ class ScanContext:
             if values is None:
                 return None
             box = (at if n > 1 else torch.zeros_like(at) for at, n in zip(places, values.shape, strict=True))
-            return values[*box][:, None, None]
+            return values[*(at.to(values.device) for at in box)][:, None, None]
 
         return replace(self, body_part=of(self.body_part), anomaly=of(self.anomaly))
 

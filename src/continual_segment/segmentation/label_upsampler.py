@@ -239,19 +239,8 @@ class LabelUpsampler:
 
     def _context_at(self, z: int, pixels: np.ndarray, context: ScanContext) -> ScanContext:
         """The context of the prepared voxel nearest to each pixel."""
-        at = int(self.sampling.depth.nearest[z])
-        here = context.at(slice(at, at + 1))
-        lines, columns = (
+        y, x = (
             axis.nearest[index] for axis, index in zip(self._across, self._lines_columns(pixels), strict=True)
         )
-
-        def at_pixels(values: Tensor | None) -> Tensor | None:
-            if values is None:
-                return None
-            y, x = (
-                torch.from_numpy(index if length > 1 else np.zeros_like(index)).to(values.device)
-                for index, length in zip((lines, columns), values.shape[1:], strict=True)
-            )
-            return values[0][y, x][:, None, None]
-
-        return ScanContext(at_pixels(here.body_part), at_pixels(here.anomaly))
+        places = np.full_like(y, self.sampling.depth.nearest[z]), y, x
+        return context.at_voxels(*map(torch.from_numpy, places))
