@@ -28,7 +28,7 @@ from continual_segment.segmentation.nearby_packs import NearbyPacks, groups
 from continual_segment.segmentation.padded_scan import Box
 from continual_segment.segmentation.predictions import Decision
 from continual_segment.segmentation.sampling import Axis, Sampling
-from continual_segment.segmentation.slab import Slab, voxels_at_once
+from continual_segment.segmentation.slab import Slab, split, voxels_at_once
 from continual_segment.segmentation.window_accumulator import AccumulatedSlab
 
 
@@ -152,8 +152,8 @@ class LabelUpsampler:
             # where no organ is present, any pack answers background
             numbers = packs or everywhere[:1]
             at_once = voxels_at_once([slab.packs[number] for number in numbers])
-            for first in range(0, len(pixels), at_once):
-                yield pixels[first : first + at_once], numbers
+            for part in split(pixels, at_once):
+                yield part, numbers
 
     def _masks_around(self, z: int, pixels: np.ndarray, slab: Slab) -> np.ndarray:
         """(pixel, byte): the packs that any of the prepared voxels around a pixel has to ask."""

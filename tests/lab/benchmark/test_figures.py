@@ -23,7 +23,7 @@ def steps_figures():
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6])
 def test_a_figure_does_not_become_wider_than_three_panels(count):
-    """Of five panels in a row, nobody could read the text on a page."""
+    """With five panels in a row, text is too small to read on a page."""
     panels = [Panel(f"panel {number}", {"ours": [1.0, 2.0], "mib": [1.0]}) for number in range(count)]
     picture = draw(panels, {"ours": Line(True, False), "mib": Line(False, True)})
     width, _ = Image.open(io.BytesIO(picture)).size
