@@ -24,6 +24,7 @@ def learn(
     anomalies: Sequence[str] = (),
     loss: LossConfig | Loss | None = None,
     together_with: Sequence[PreparedDataset | str | Path] = (),
+    tumours: Sequence[PreparedDataset | str | Path] = (),
 ) -> OrganPack:
     """Learn the organs of one prepared dataset: the first makes a model, every later one adds a pack.
 
@@ -36,25 +37,28 @@ def learn(
     loss: settings of nnU-Net's loss, or a function of outputs (logits, finest first) and labels; it replaces
         the preset's in every stage.
     together_with: further datasets for the encoder of a new model; each becomes a pack of its own name.
+    tumours: datasets with tumour masks for the same encoder; each becomes an anomaly head of its own name.
 
     Run again to resume an interrupted run. In a program that torchrun starts in several processes, they learn
     together, each on its own GPU.
     """
     folder = model_folder(model)
     refuse_starter(folder)
-    opened, *others = (
-        each if isinstance(each, PreparedDataset) else PreparedDataset.open(each)
-        for each in (dataset, *together_with)
-    )
+    opened, *others = map(opened_dataset, (dataset, *together_with))
+    masked = list(map(opened_dataset, tumours))
     config = preset if isinstance(preset, LearnConfig) else load_preset(preset)
     if loss is not None:
         config = config.with_loss(loss)
-    if others and (name or anomalies):
+    if (others or masked) and (name or anomalies):
         raise ConfigError(
             "Datasets that are learned together become packs of their own names, without anomalies. "
             "Leave --name and --anomaly out, or learn the datasets one by one."
         )
     with process_group():
-        if others:
-            return learn_jointly([opened, *others], folder, config, licence)[0]
+        if others or masked:
+            return learn_jointly([opened, *others], folder, config, licence, masked)[0]
         return learn_dataset(opened, folder, config, name, licence, anomalies)
+
+
+def opened_dataset(dataset: PreparedDataset | str | Path) -> PreparedDataset:
+    return dataset if isinstance(dataset, PreparedDataset) else PreparedDataset.open(dataset)

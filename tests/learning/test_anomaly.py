@@ -6,12 +6,17 @@ import pytest
 import torch
 
 from continual_segment.cli.main import main
+from continual_segment.config import load_preset
+from continual_segment.data.augment import AugmentConfig
 from continual_segment.errors import ModelError
 from continual_segment.files import read_scan
-from continual_segment.learning.anomaly import learn_anomaly
+from continual_segment.learning import learn_dataset, learn_jointly
+from continual_segment.learning.anomaly import DiseaseSource, learn_anomaly, new_head
 from continual_segment.learning.step import run_folder
+from continual_segment.learning.train_decoder import PatchSource
 from continual_segment.model import Model, verify
 from continual_segment.model.head import AnomalyHead, add_head, anomaly_heads
+from continual_segment.networks import DecoderPlan, paper_count
 from continual_segment.segmentation import SegmentConfig, Segmenter
 from continual_segment.segmentation.pack_decoder import PackDecoder
 
@@ -50,6 +55,51 @@ def test_a_head_of_another_encoder_is_refused(model_folder, datasets, config):
         add_head(Model.open(model_folder), replace(head, name="other", encoder_fingerprint="0" * 64))
 
 
+def test_a_head_has_the_paper_s_share_of_a_decoder(model_folder, datasets, config):
+    head = learn_anomaly(datasets["chest"], model_folder, config, "small")
+    assert set(head.plan.kernels) == {"projection"}
+    for name in ("laptop", "paper"):
+        network = load_preset(name).network
+        whole, small = DecoderPlan.nnunet(network), new_head(network).plan
+        assert 0.037 <= paper_count(small, network) / paper_count(whole, network) <= 0.04
+
+
+def test_all_labels_are_one_disease(datasets, preset):
+    source = DiseaseSource(datasets["chest"], preset.patches, AugmentConfig.none())
+    plain = PatchSource(datasets["chest"], preset.patches, AugmentConfig.none())
+    settings = replace(preset.later, iterations=4, validation_batches=4)
+    for batches in ("training", "validation"):
+        images, labels = getattr(plain, batches)(settings)[1]
+        same, diseased = getattr(source, batches)(settings)[1]
+        assert torch.equal(images, same)
+        assert torch.equal(diseased, (labels > 0).long())
+        assert labels.max() > 1
+
+
+def test_heads_learn_with_the_encoder_of_a_new_model(datasets, config, tmp_path):
+    folder = tmp_path / "model"
+    (pack,) = learn_jointly([datasets["totalseg"]], folder, config, tumours=[datasets["chest"]])
+    model = Model.open(folder)
+    (head,) = anomaly_heads(model)
+    assert pack.name == datasets["totalseg"].name
+    assert head.name == datasets["chest"].name
+    assert head.encoder_fingerprint == model.encoder_fingerprint
+    assert head.anomalies == tuple(organ.name for organ in datasets["chest"].learnable().organs)
+    assert verify(folder).good
+    learn_dataset(datasets["totalseg"], tmp_path / "alone", config)
+    assert Model.open(tmp_path / "alone").encoder_fingerprint != model.encoder_fingerprint
+
+
+def test_the_command_learns_heads_with_a_new_model(datasets, tmp_path, capsys):
+    words = ["learn", datasets["totalseg"].folder, "--tumours", datasets["chest"].folder, "--preset", "tiny"]
+    assert main([*map(str, words), "-m", str(tmp_path / "model")]) == 0
+    printed = capsys.readouterr().out
+    assert f"now has pack '{datasets['totalseg'].name}'" in printed
+    assert f"now has anomaly head '{datasets['chest'].name}'" in printed
+    assert main([*map(str, words), "-m", str(tmp_path / "other"), "--anomaly-head"]) == 2
+    assert "Leave --with and --tumours out" in capsys.readouterr().err
+
+
 def test_the_command_learns_a_head(model_folder, datasets, capsys):
     words = ["learn", datasets["chest"].folder, "-m", model_folder, "--preset", "tiny", "--anomaly-head"]
     assert main([*map(str, words), "--name", "tumours"]) == 0
@@ -69,8 +119,9 @@ def test_where_tissue_is_diseased_the_disease_aware_pack_counts(model_folder, da
     assert segmenter._uses_anomalies
     found = {}
     for sure in (-50.0, 50.0):
-        head.weights["head.weight"].zero_()
-        head.weights["head.bias"].copy_(torch.tensor([0.0, sure]))
+        finest = len(head.plan.kernels) - 1
+        head.weights[f"seg_layers.{finest}.weight"].zero_()
+        head.weights[f"seg_layers.{finest}.bias"].copy_(torch.tensor([0.0, sure]))
         segmenter.heads = [PackDecoder.of_head(head, torch.device("cpu"))]
         found[sure] = segmenter(scan).labels.voxels
     assert (found[-50.0] == usual).all()  # healthy everywhere

@@ -10,11 +10,12 @@ import torch
 from safetensors.torch import save
 
 from continual_segment.errors import ModelError
+from continual_segment.learning.anomaly import new_head
 from continual_segment.model import Model, verify
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
 from continual_segment.model.head import AnomalyHead, add_head, anomaly_heads
 from continual_segment.model.model import sha256
-from continual_segment.networks.heads import ProjectionHead
+from continual_segment.networks import DecoderPlan
 from continual_segment.segmentation import Segmenter
 
 # ---- model.json
@@ -80,13 +81,14 @@ def test_a_pack_of_another_encoder_that_was_put_into_a_model_is_refused_when_it_
 def head(base_folder):
     model = Model.open(base_folder)
     torch.manual_seed(0)
-    weights = ProjectionHead(model.network, classes=1).state_dict()
-    return AnomalyHead("tumour", ("tumour",), model.network, model.encoder_fingerprint, weights)
+    weights, plan = new_head(model.network).state_dict(), DecoderPlan.projections(model.network)
+    return AnomalyHead("tumour", ("tumour",), model.network, model.encoder_fingerprint, weights, {}, plan)
 
 
 def forge_head(head, path, tensors=None, **changes):
     tensors = head.weights if tensors is None else tensors
     covered = {"weights": fingerprint_tensors(tensors), "encoder": head.encoder_fingerprint}
+    covered["plan"] = head.plan.kernels
     described = head.described() | {"fingerprint": fingerprint_data(covered)} | changes
     path.write_bytes(save(tensors, {"head": json.dumps(described)}))
     return path
@@ -109,6 +111,10 @@ def test_a_head_is_read_as_it_was_written(head, base_folder):
         {"fingerprint": 5},
         {"format": 3},
         {"network": None},
+        {"plan": None},
+        {"plan": ["projection"] * 40},
+        {"plan": ["\x1b[2J"] * 2},
+        {"plan": ["projection@4096"] * 2},
     ],
 )
 def test_a_hostile_head_is_refused(changes, head, tmp_path):
@@ -118,12 +124,13 @@ def test_a_hostile_head_is_refused(changes, head, tmp_path):
 
 
 def test_a_head_with_other_tensors_is_refused(head, tmp_path, base_folder):
-    weight = head.weights["head.weight"]
+    name = "seg_layers.0.weight"
+    weight = head.weights[name]
     for other in (weight[:1].contiguous(), weight.double()):
-        with pytest.raises(ModelError, match=r"head\.weight"):
-            AnomalyHead.read(forge_head(head, tmp_path / "x.head", head.weights | {"head.weight": other}))
+        with pytest.raises(ModelError, match=name):
+            AnomalyHead.read(forge_head(head, tmp_path / "x.head", head.weights | {name: other}))
     broken = AnomalyHead.read(
-        forge_head(head, tmp_path / "x.head", head.weights | {"head.weight": weight * torch.nan})
+        forge_head(head, tmp_path / "x.head", head.weights | {name: weight * torch.nan})
     )
     with pytest.raises(ModelError, match="finite"):
         add_head(Model.open(base_folder), broken)

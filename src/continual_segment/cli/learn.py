@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from continual_segment.data.prepared import PreparedDataset
     from continual_segment.learning import LearnConfig
     from continual_segment.model import OrganPack
+    from continual_segment.model.head import AnomalyHead
 
 
 def add_parser(subparsers: argparse._SubParsersAction) -> None:
@@ -51,6 +52,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "--with", type=Path, nargs="+", default=[], metavar="PREPARED", dest="together_with",
         help="further datasets for the encoder of a new model: batches alternate, each dataset has its own "
         "decoder and becomes a pack of its own name",
+    )  # fmt: skip
+    parser.add_argument(
+        "--tumours", type=Path, nargs="+", default=[], metavar="PREPARED",
+        help="datasets with tumour masks for the encoder of a new model: they take turns with the others, "
+        "and each becomes an anomaly head; --anomaly-head adds one to a model that exists",
     )  # fmt: skip
     parser.add_argument("--name", metavar="NAME", help="name of the pack (default: the dataset's name)")
     parser.add_argument("--licence", default="", metavar="TEXT", help="licence to write into the pack")
@@ -104,6 +110,7 @@ def run(args: argparse.Namespace) -> int:
     from continual_segment.config import load_preset
     from continual_segment.data.prepared import PreparedDataset
     from continual_segment.model import Model
+    from continual_segment.model.head import anomaly_heads
 
     names = ("device", "precision", "compile", "workers", "iterations", "seed")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
@@ -118,8 +125,8 @@ def run(args: argparse.Namespace) -> int:
     check_device(config.later.device)
     dataset = PreparedDataset.open(args.dataset)
     if args.anomaly_head:
-        if args.together_with:
-            raise ConfigError("--anomaly-head learns from one dataset. Leave --with out.")
+        if args.together_with or args.tumours:
+            raise ConfigError("--anomaly-head learns from one dataset. Leave --with and --tumours out.")
         return run_anomaly(args, dataset, config)
     pack = learn(
         dataset,
@@ -129,10 +136,13 @@ def run(args: argparse.Namespace) -> int:
         args.licence,
         args.anomalies,
         together_with=args.together_with,
+        tumours=args.tumours,
     )
     model = Model.open(args.model)
     packs = [model.pack(name) for name in model.pack_names] if args.together_with else [pack]
     described = "".join(describe(pack, args.model) for pack in packs)
+    if args.tumours:
+        described += "".join(describe_head(head, args.model) + "\n" for head in anomaly_heads(model))
     show(args, f"{described}Next: conseg verify {args.model}; conseg segment SCAN -m {args.model} -o OUT")
     return 0
 
@@ -153,12 +163,15 @@ def run_anomaly(args: argparse.Namespace, dataset: PreparedDataset, config: Lear
     from continual_segment.learning.anomaly import learn_anomaly
 
     head = learn_anomaly(dataset, args.model, config, args.name)
-    show(
-        args,
-        f"{args.model} now has anomaly head '{head.name}', learned from {', '.join(head.anomalies)}: Dice on "
-        f"validation patches {head.card['validation_patch_dice']:.3f}. Nothing else has changed.",
-    )
+    show(args, f"{describe_head(head, args.model)} Nothing else has changed.")
     return 0
+
+
+def describe_head(head: AnomalyHead, model: Path) -> str:
+    return (
+        f"{model} now has anomaly head '{head.name}', learned from {', '.join(head.anomalies)}: Dice on "
+        f"validation patches {head.card['validation_patch_dice']:.3f}."
+    )
 
 
 def shortened(names: list[str], at_most: int = 12) -> str:

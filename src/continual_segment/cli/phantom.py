@@ -24,7 +24,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         required=True,
         choices=("totalseg", "chest", "headneck", "esophagus", "tumour"),
         help="totalseg: 103 organs, random parts of the body; chest: 31, four of them shared; headneck: 13 "
-        "others; esophagus: one shared organ in patients with a tumour; tumour: masks of tumours",
+        "others; esophagus: one shared organ in patients with a tumour; tumour: masks of tumours, six kinds",
     )
     parser.add_argument("--cases", type=int, default=20, metavar="N", help="number of patients (default: 20)")
     parser.add_argument(
@@ -42,6 +42,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         help="all: the dataset's whole list (default); demo: a few large ones, quick to learn; or names out "
         "of the list, with commas",
     )
+    parser.add_argument(
+        "--disease", choices=("usual", "none", "esophagus"), default="usual",
+        help="usual: as the dataset's patients are (default); none: no patient has a tumour; esophagus: "
+        "every patient has one there, on this dataset's scanner",
+    )  # fmt: skip
     add_workers(parser)
     add_quiet(parser)
     parser.set_defaults(run=run)
@@ -54,7 +59,14 @@ def run(args: argparse.Namespace) -> int:
     spacing_mm = tuple(args.spacing or load_preset(args.preset).prepare.spacing_mm)
     organs = args.organs if args.organs in ("all", "demo") else args.organs.split(",")
     folder = write_phantom(
-        args.out, args.dataset, args.cases, args.seed, spacing_mm, args.workers, organs=organs
+        args.out,
+        args.dataset,
+        args.cases,
+        args.seed,
+        spacing_mm,
+        args.workers,
+        organs=organs,
+        disease=args.disease,
     )
     show(args, f"{args.cases} cases in {folder}. Next: conseg prepare {folder} --preset {args.preset}")
     return 0

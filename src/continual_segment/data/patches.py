@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -88,9 +88,7 @@ class Patches(NumberedBatches):
         augmentation: AugmentConfig | None,
         seed: int,
         iterations: int,
-        marks: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """`marks` gives every slice (z,) of a case a number that its labels carry: label + mark * labels."""
         names = dataset.case_names(cast(Split, split)) if isinstance(split, str) else split
         self.cases = [dataset.case(name) for name in names]
         if not self.cases:
@@ -102,7 +100,6 @@ class Patches(NumberedBatches):
         self.augmentation = augmentation or AugmentConfig.none()
         self.seed = seed
         self.iterations = iterations
-        self.marks, self.label_count = marks, len(dataset.organs) + 1
 
     def __len__(self) -> int:
         return self.iterations
@@ -132,13 +129,7 @@ class Patches(NumberedBatches):
         def read(box: Size) -> tuple[np.ndarray, np.ndarray]:
             # Boxes larger than the patch grow by whole voxels on both sides, so the centre stays.
             corner = [at - (wide - narrow) // 2 for at, wide, narrow in zip(start, box, size, strict=True)]
-            image, labels = read_box(case, corner, box)
-            if self.marks:
-                height = np.arange(corner[0], corner[0] + box[0])
-                inside = (height >= 0) & (height < case.shape[0])
-                marks = self.marks[case.name][np.clip(height, 0, case.shape[0] - 1)] * inside
-                labels = labels.astype(np.int32) + marks[:, None, None].astype(np.int32) * self.label_count
-            return image, labels
+            return read_box(case, corner, box)
 
         return augment(read, size, case.spacing_mm, self.augmentation, rng, case.intensity.limits)
 

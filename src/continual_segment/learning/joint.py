@@ -2,10 +2,11 @@
 
 Each dataset labels its own organs, and each has its own decoder. The datasets take turns: a batch trains the
 decoder of its dataset, and the encoder. So partial labels do not contradict each other, and the encoder has
-seen all of them before it is frozen. The number of updates is that of the same datasets learned one by one.
+seen all of them before it is frozen. Datasets with tumour masks take turns as well; their decoders are
+anomaly heads. The number of updates is that of the same datasets learned one by one.
 
 In:  prepared datasets, a model folder that does not exist yet
-Out: a model with a pack for each
+Out: a model with a pack for each, and an anomaly head for each with tumour masks
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from torch import Tensor, nn
 
 from continual_segment.data.patches import NumberedBatches
 from continual_segment.data.prepared import PreparedDataset
-from continual_segment.errors import ConfigError, DatasetError, ModelError
+from continual_segment.errors import DatasetError, ModelError
+from continual_segment.learning.anomaly import DiseaseSource, made_head, new_head
 from continual_segment.learning.learn_config import LearnConfig
 from continual_segment.learning.same_preparation import in_words
 from continual_segment.learning.step import (
@@ -39,6 +41,8 @@ from continual_segment.learning.step import (
 from continual_segment.learning.train_decoder import signature_of, validation_dice
 from continual_segment.model import Model, OrganPack
 from continual_segment.model.fingerprint import fingerprint_data
+from continual_segment.model.head import AnomalyHead, add_head
+from continual_segment.model.model import encoder_fingerprint
 from continual_segment.networks import Decoder, GeneralEncoder
 from continual_segment.training import Loss, TrainConfig, TrainingRun, train
 from continual_segment.training.distributed import on_main
@@ -50,26 +54,48 @@ RUN = "joint"
 
 
 def learn_jointly(
-    datasets: Sequence[PreparedDataset], folder: Path, config: LearnConfig, licence: str = ""
+    datasets: Sequence[PreparedDataset],
+    folder: Path,
+    config: LearnConfig,
+    licence: str = "",
+    tumours: Sequence[PreparedDataset] = (),
 ) -> list[OrganPack]:
-    """Make a model from several datasets; packs have their names. Run again to resume an interrupted run."""
-    check_together(datasets, folder, config)
+    """Make a model from several datasets; packs and, of `tumours`, anomaly heads have their names.
+
+    Run again to resume an interrupted run.
+    """
+    check_together([*datasets, *tumours], folder)
     each_config = with_split_budget(config, len(datasets))
     steps = [checked_step(dataset, folder, each_config, dataset.name, None) for dataset in datasets]
-    run = run_folder(folder, RUN)
+    head_steps = [head_step(dataset, folder, config) for dataset in tumours]
+    run, together = run_folder(folder, RUN), [*steps, *head_steps]
     sources = [step.source.dataset for step in steps]
     regressor = on_main(lambda: learn_regressor(sources, config.body_parts, config.first, run))
     facts = on_main(lambda: [PackFacts.of(dataset, regressor, licence) for dataset in sources])
     torch.manual_seed(config.first.seed)
     encoder = config.network.build_encoder()
     decoders = [whole_decoder(encoder, dataset) for dataset in sources]
-    trained = train_together(encoder, decoders, steps, joint_settings(config, len(steps)), run)
+    decoders += [new_head(encoder.config) for _ in tumours]
+    trained = train_together(encoder, decoders, together, joint_settings(config, len(together)), run)
+    fingerprint = encoder_fingerprint(encoder, datasets[0].config)
+    heads = [
+        made_head(step.name, step.source, config.first, each.decoder, each.rows, fingerprint)
+        for step, each in zip(head_steps, trained[len(steps) :], strict=True)
+    ]
     packs = [
         make_pack(step, encoder, each, config, known)
-        for step, each, known in zip(steps, trained, facts, strict=True)
+        for step, each, known in zip(steps, trained[: len(steps)], facts, strict=True)
     ]
-    on_main(lambda: store(folder, encoder, steps, packs, first_step_files(regressor, None)))
+    on_main(lambda: store(folder, encoder, together, packs, heads, first_step_files(regressor)))
     return packs
+
+
+def head_step(dataset: PreparedDataset, folder: Path, config: LearnConfig) -> StepStart:
+    """The same for a dataset with tumour masks, whose decoder is an anomaly head."""
+    plain = replace(config, shrink=replace(config.shrink, budget=None))  # of packs alone
+    step = checked_step(dataset, folder, plain, dataset.name, None)
+    source = DiseaseSource(step.source.dataset, step.source.patches, step.source.augment)
+    return replace(step, source=source, run=run_folder(folder, f"{step.name}.head"))
 
 
 def store(
@@ -77,31 +103,30 @@ def store(
     encoder: GeneralEncoder,
     steps: Sequence[StepStart],
     packs: Sequence[OrganPack],
+    heads: Sequence[AnomalyHead],
     files: dict[str, bytes],
 ) -> None:
-    """The model appears with all of its packs, or not at all."""
+    """The model appears with all of its packs and heads, or not at all."""
     source, building = steps[0].source, run_folder(folder, RUN) / "model"
     if building.exists():
         shutil.rmtree(building)  # of a run that was killed here
     model = Model.create(building, encoder, source.dataset.config, source.patches.size, packs[0], files)
     for pack in packs[1:]:
         model = model.add(pack)
+    for head in heads:
+        model = add_head(model, head)
     building.rename(folder)
     for step in steps:
         delete_checkpoints(step.run)
     delete_checkpoints(run_folder(folder, RUN))
 
 
-def check_together(datasets: Sequence[PreparedDataset], folder: Path, config: LearnConfig) -> None:
+def check_together(datasets: Sequence[PreparedDataset], folder: Path) -> None:
     """Whether these datasets can make a model."""
     if folder.exists():
         raise ModelError(
             f"{folder} exists. Several datasets are learned together only to make a new model: name another "
-            "folder, or add the datasets one by one without --with."
-        )
-    if config.auxiliary.body_part_weight:
-        raise ConfigError(
-            "body_part_weight is above 0: the body-part head is learned with one dataset alone."
+            "folder, or add the datasets one by one without --with and --tumours."
         )
     first, names = datasets[0], [dataset.name for dataset in datasets]
     for dataset in datasets:
@@ -112,8 +137,8 @@ def check_together(datasets: Sequence[PreparedDataset], folder: Path, config: Le
             )
         if names.count(dataset.name) > 1:
             raise DatasetError(
-                f"Two datasets are named {dataset.name}; each becomes a pack of its own name. Name each "
-                "once, or prepare one of them under another name."
+                f"Two datasets are named {dataset.name}; each becomes a pack or head of its own name. Name "
+                "each once, or prepare one of them under another name."
             )
 
 

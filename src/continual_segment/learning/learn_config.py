@@ -9,7 +9,6 @@ from continual_segment.body_parts import BodyPartConfig
 from continual_segment.data.augment import AugmentConfig
 from continual_segment.data.patches import PatchConfig
 from continual_segment.learning.assess import AssessConfig
-from continual_segment.learning.auxiliary import AuxiliaryConfig
 from continual_segment.learning.distil import DistilConfig
 from continual_segment.learning.prune import PruneConfig
 from continual_segment.learning.search import SearchConfig
@@ -70,8 +69,6 @@ class LearnConfig:
     shrink: ShrinkConfig = field(default_factory=ShrinkConfig)
     body_parts: BodyPartConfig = field(default_factory=BodyPartConfig)
     """The regressor that the first step learns."""
-    auxiliary: AuxiliaryConfig = field(default_factory=AuxiliaryConfig)
-    """Auxiliary tasks of a new encoder."""
     assess: AssessConfig = field(default_factory=AssessConfig)
     """What every new pack measures of itself."""
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save
 
 from continual_segment import __version__
 from continual_segment.body_parts import (
@@ -33,8 +32,6 @@ from continual_segment.body_parts.regressor import FILE as REGRESSOR_FILE
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.errors import ConfigError, DatasetError, ModelError
 from continual_segment.learning.assess import assess
-from continual_segment.learning.auxiliary import FILE as HEAD_FILE
-from continual_segment.learning.auxiliary import BodyPartQuestion, body_part_question
 from continual_segment.learning.learn_config import LearnConfig, Stage
 from continual_segment.learning.measure_pieces import measure_pieces
 from continual_segment.learning.prune import prune_decoder
@@ -55,8 +52,6 @@ from continual_segment.networks import (
     paper_count,
     true_count,
 )
-from continual_segment.networks.heads import ProjectionHead
-from continual_segment.organs import BODY_PARTS
 from continual_segment.training import TrainConfig
 from continual_segment.training.distributed import is_main, on_main
 from continual_segment.training.train import Rows
@@ -82,28 +77,19 @@ def learn_dataset(
     torch.manual_seed(step.settings.seed)
     encoder = step.model.load_encoder() if step.model else config.network.build_encoder()
     decoder = whole_decoder(encoder, step.source.dataset)
-    question = None if step.model else ask_body_parts(step.source.dataset, step.regressor, config)
-    rows = train_decoder(
-        encoder, decoder, step.source, step.settings, step.run, f"learning {step.name}", question
-    )
+    rows = train_decoder(encoder, decoder, step.source, step.settings, step.run, f"learning {step.name}")
     pack = make_pack(step, encoder, Trained(decoder, rows), config, facts)
-    on_main(lambda: store_pack(step, folder, encoder, pack, question))
+    on_main(lambda: store_pack(step, folder, encoder, pack))
     return pack
 
 
-def store_pack(
-    step: StepStart,
-    folder: Path,
-    encoder: GeneralEncoder,
-    pack: OrganPack,
-    question: BodyPartQuestion | None,
-) -> None:
+def store_pack(step: StepStart, folder: Path, encoder: GeneralEncoder, pack: OrganPack) -> None:
     """Add the pack to the model, which the first step makes."""
     if step.model:
         step.model.add(pack)
     else:
-        heads, source = first_step_files(step.regressor, question), step.source
-        Model.create(folder, encoder, source.dataset.config, source.patches.size, pack, heads)
+        files, source = first_step_files(step.regressor), step.source
+        Model.create(folder, encoder, source.dataset.config, source.patches.size, pack, files)
     delete_checkpoints(step.run)
 
 
@@ -224,14 +210,9 @@ def shrink_config(config: LearnConfig, model: Model | None, source: PatchSource)
     return replace(shrink, budget=left)
 
 
-def first_step_files(
-    regressor: BodyPartRegressor | None, question: BodyPartQuestion | None
-) -> dict[str, bytes]:
-    """What a new model holds besides encoder and pack."""
-    found = {REGRESSOR_FILE: regressor.to_bytes()} if regressor else {}
-    if question:
-        found[HEAD_FILE] = save(question.head.cpu().state_dict())
-    return found
+def first_step_files(regressor: BodyPartRegressor | None) -> dict[str, bytes]:
+    """What a new model holds besides encoder and packs."""
+    return {REGRESSOR_FILE: regressor.to_bytes()} if regressor else {}
 
 
 def learn_regressor(
@@ -249,17 +230,6 @@ def learn_regressor(
     except DatasetError as error:
         log.warning("%s The model will not know body parts.", error)
         return None
-
-
-def ask_body_parts(
-    dataset: PreparedDataset, regressor: BodyPartRegressor | None, config: LearnConfig
-) -> BodyPartQuestion | None:
-    """The body-part head that learns with a new encoder, if it is wanted."""
-    weight = config.auxiliary.body_part_weight
-    if not weight:
-        return None
-    head = ProjectionHead(config.network, len(BODY_PARTS))
-    return body_part_question(dataset, regressor, head, weight)
 
 
 def run_stages(

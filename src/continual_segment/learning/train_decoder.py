@@ -6,20 +6,18 @@ decoder is all that can change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from continual_segment.data.augment import AugmentConfig
-from continual_segment.data.patches import PatchConfig, Patches
+from continual_segment.data.patches import NumberedBatches, PatchConfig, Patches
 from continual_segment.data.prepared import PreparedDataset
-from continual_segment.learning.auxiliary import BodyPartQuestion
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
 from continual_segment.networks import Decoder, GeneralEncoder
 from continual_segment.training import Objective, TrainConfig, TrainingRun, train
@@ -35,12 +33,10 @@ class PatchSource:
     patches: PatchConfig
     augment: AugmentConfig
 
-    def training(self, config: TrainConfig, marks: Mapping[str, np.ndarray] | None = None) -> Patches:
-        return Patches(
-            self.dataset, "train", self.patches, self.augment, config.seed, config.iterations, marks
-        )
+    def training(self, config: TrainConfig) -> NumberedBatches:
+        return Patches(self.dataset, "train", self.patches, self.augment, config.seed, config.iterations)
 
-    def validation(self, config: TrainConfig) -> Patches:
+    def validation(self, config: TrainConfig) -> NumberedBatches:
         return Patches(self.dataset, "validation", self.patches, None, config.seed, config.validation_batches)
 
 
@@ -51,22 +47,18 @@ def train_decoder(
     config: TrainConfig,
     run: Path,
     title: str,
-    question: BodyPartQuestion | None = None,
     **start: str,
 ) -> Rows:
     """Train the decoder, and the encoder unless it is frozen; return the rows of the log.
 
-    `start` identifies the decoder's weights, if they do not follow from the seed. The `question` is an
-    auxiliary task of a learning encoder; its head is trained with it.
+    `start` identifies the decoder's weights, if they do not follow from the seed.
     """
-    objective = supervised_objective(encoder, decoder, config, question).to(config.device)
+    objective = supervised_objective(encoder, decoder, config).to(config.device)
     frozen = encoder.to(config.device) if is_frozen(encoder) else None
-    if question:
-        start["question"] = str(question.weight)
     return train(
         TrainingRun(
             objective,
-            source.training(config, question.marks) if question else source.training(config),
+            source.training(config),
             config,
             run,
             signature=run_signature(frozen, decoder, source, config, **start),
@@ -92,9 +84,7 @@ def validation_dice(
     )
 
 
-def supervised_objective(
-    encoder: GeneralEncoder, decoder: Decoder, config: TrainConfig, question: BodyPartQuestion | None = None
-) -> Objective:
+def supervised_objective(encoder: GeneralEncoder, decoder: Decoder, config: TrainConfig) -> Objective:
     """The loss of all outputs of a decoder; a frozen encoder is read and not trained."""
     frozen, loss = is_frozen(encoder), config.loss.build()
     encode = torch.compile(encoder) if config.compile else encoder
@@ -103,15 +93,10 @@ def supervised_objective(
     def loss_of(images: Tensor, labels: Tensor) -> Tensor:
         with torch.set_grad_enabled(not frozen):
             features = encode(images)
-        if not question:
-            return loss(decode(features), labels)
-        organs, parts = question.split(labels)
-        return loss(decode(features), organs) + question.loss(features, parts)
+        return loss(decode(features), labels)
 
     trained: dict[str, nn.Module] = {} if frozen else {"encoder": encoder}
     trained["decoder"] = decoder
-    if question:
-        trained["body_part_head"] = question.head
     return Objective(loss_of, **trained)
 
 
@@ -187,7 +172,7 @@ class FrozenStep:
         """Train a whole decoder in the folder of one part of the step."""
         title = f"{part.replace('_', ' ')} {self.name}"
         run = self.run / part
-        return train_decoder(self.encoder, decoder, self.source, config, run, title, None, **start)
+        return train_decoder(self.encoder, decoder, self.source, config, run, title, **start)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,7 @@
 """AnomalyHead: detects diseased tissue in a scan, learned on the frozen encoder, in one file.
 
-Like a pack it fits the encoder it was learned on and no other, can be added to a model at any time and
+It is a decoder of projections with one class: by the paper's count 0.04 of nnU-Net's decoder. Like a pack it
+fits the encoder it was learned on and no other, can be added to a model at any time and
 changes nothing that is there. Where several are installed, the most certain one decides.
 """
 
@@ -27,11 +28,13 @@ from continual_segment.model.fingerprint import fingerprint_data, fingerprint_te
 from continual_segment.model.model import Model
 from continual_segment.model.pack import FORMATS, format_of, network_from_json, texts_from_json
 from continual_segment.model.tensor_file import read_tensor_file
-from continual_segment.networks import NetworkConfig
+from continual_segment.networks import Decoder, DecoderPlan, NetworkConfig
 from continual_segment.networks.heads import ProjectionHead
 
 SUFFIX = ".head"
 FOLDER = "heads"
+PLANNED = 2
+"""The format of heads with a plan, which versions before 0.2 cannot build."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,29 +49,43 @@ class AnomalyHead:
     weights: dict[str, Tensor]
     card: dict[str, Any] = field(default_factory=dict)
     """How it was trained. No patient data."""
+    plan: DecoderPlan | None = None
+    """Its blocks; None: a head of version 0.1, which has another form."""
 
     def __post_init__(self) -> None:
         check_name(self.name)
         check_texts(self.anomalies, "list of anomalies")
         check_sha256(self.encoder_fingerprint, "encoder's fingerprint")
-        check_tensors(self.weights, lambda: ProjectionHead(self.network, classes=1), f"head '{self.name}'")
+        check_tensors(self.weights, self.build, f"head '{self.name}'")
 
     @property
     def fingerprint(self) -> str:
         """sha256 of everything its answers depend on."""
         return fingerprint_data(
             {"weights": fingerprint_tensors(self.weights), "encoder": self.encoder_fingerprint}
+            | self._planned
         )
 
-    def head(self) -> ProjectionHead:
+    @property
+    def _planned(self) -> dict[str, Any]:
+        """The plan as files have it; heads of version 0.1 have none."""
+        return {} if self.plan is None else {"plan": self.plan.kernels}
+
+    def build(self) -> Decoder | ProjectionHead:
+        """The network without its weights."""
+        if self.plan is None:
+            return ProjectionHead(self.network, classes=1)
+        return Decoder(self.network, self.plan, organs=1)
+
+    def head(self) -> Decoder | ProjectionHead:
         """The head with its weights, ready to run."""
-        head = ProjectionHead(self.network, classes=1)
+        head = self.build()
         head.load_state_dict(self.weights)
         return head.eval().requires_grad_(False)
 
     def described(self) -> dict[str, Any]:
-        return {
-            "format": format_of(self.network.described()),
+        return self._planned | {
+            "format": format_of(self.network.described()) if self.plan is None else PLANNED,
             "name": self.name,
             "anomalies": self.anomalies,
             "fingerprint": self.fingerprint,
@@ -92,6 +109,7 @@ class AnomalyHead:
                 described["encoder_fingerprint"],
                 weights,
                 described["card"],
+                DecoderPlan(tuple(described["plan"])) if "plan" in described else None,
             )
             check_sha256(described["fingerprint"], "head's fingerprint")
         if head.fingerprint != described["fingerprint"]:

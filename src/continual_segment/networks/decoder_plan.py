@@ -34,6 +34,11 @@ class DecoderPlan:
         """nnU-Net's own decoder: each block takes the kernel of the encoder stage it meets."""
         return cls(tuple("nnunet" for _ in network.features[1:]))
 
+    @classmethod
+    def projections(cls, network: NetworkConfig) -> DecoderPlan:
+        """1x1x1 alone: by the paper's count, 0.04 of nnU-Net's decoder."""
+        return cls(tuple("projection" for _ in network.features[1:]))
+
     @property
     def forms(self) -> list[BlockForm]:
         return [BlockForm.of(name) for name in self.kernels]

@@ -1,7 +1,7 @@
-"""A head: a few projections of the encoder's features that predict one thing per voxel, such as disease.
+"""ProjectionHead: the form of anomaly heads that version 0.1 learned, to read and run those.
 
-FCN-8-like: every stage is projected to a few channels; from the deepest up these are enlarged and added. No
-kernel is larger than 1x1x1, so a head weighs a small share of a decoder.
+Every stage is projected to a few channels; from the deepest up these are enlarged and added. Heads of today
+are decoders of projections (DecoderPlan.projections).
 
 In:  feature maps, finest first
 Out: logits (batch, class, z, y, x), class 0 for nothing

@@ -18,8 +18,9 @@ from continual_segment.lab.phantom.organ_lists import (
     TOTALSEG,
     label_voxels,
 )
-from continual_segment.lab.phantom.patient import REFERENCE, EsophagusTumour, draw_patient
+from continual_segment.lab.phantom.patient import REFERENCE, EsophagusTumour, SoftTumour, draw_patient
 from continual_segment.lab.phantom.structure import Body
+from continual_segment.lab.phantom.tumours import SOFT
 
 ALL_ORGANS = tuple(dict.fromkeys((*TOTALSEG, *CHEST, *HEADNECK, *ESOPHAGUS)))
 ADULT_ML = {  # published adult ranges, widened to the extremes of build
@@ -239,6 +240,28 @@ def test_a_tumour_thickens_and_displaces_the_esophagus(box_grid):
     assert "esophagus_tumour" not in healthy.tissue_names
     mass = diseased.tissues == diseased.tissue_names.index("esophagus_tumour")
     assert (of(diseased, "esophagus")[mass]).all()  # the tumour is esophagus to those who contour it
+
+
+@pytest.mark.parametrize(
+    ("site", "organ", "tissue"),
+    [
+        ("liver", "liver", "liver_tumor"),
+        ("kidney", "kidney_left", "kidney_tumour"),
+        ("brain", "brain", "brain_tumour"),
+        ("neck", "neck_fat", "neck_tumour"),
+    ],
+)
+def test_a_tumour_replaces_tissue_and_the_organ_stays(site, organ, tissue, box_grid):
+    middle = SOFT[site].middle if organ == "liver" else np.array(SOFT[site].middle) * (-1, 1, 1)
+    grid = box_grid(np.array(middle) - 40, np.array(middle) + 40, 4.0)
+    tumour = SoftTumour(site, "left", (0.0, 0.0, 0.0), radius_mm=14)
+    healthy, diseased = (
+        paint_patient(patient, grid) for patient in (REFERENCE, replace(REFERENCE, tumours=(tumour,)))
+    )
+    mass = diseased.tissues == diseased.tissue_names.index(tissue)
+    assert mass.sum() * 4.0**3 > 3000  # cubic millimetres; some of the lump is outside the organ
+    assert (of(healthy, organ) == of(diseased, organ)).all()
+    assert (of(diseased, organ) & mass).any()
 
 
 def test_patients_differ_and_a_seed_gives_one_patient():

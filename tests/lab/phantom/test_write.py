@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from continual_segment.files import read_labels, read_scan
 from continual_segment.lab.phantom import DATASETS, write_phantom
 from continual_segment.lab.phantom.datasets import PhantomDataset
 from continual_segment.lab.phantom.organ_lists import label_voxels
+from continual_segment.lab.phantom.patient import EsophagusTumour
 from continual_segment.lab.phantom.scanner import majority
 from continual_segment.lab.phantom.write import case_seed, make_scan
 
@@ -98,11 +100,28 @@ def test_a_fixed_field_of_view_shows_every_organ_at_laptop_size(name):
     assert few == {}
 
 
-def test_every_patient_of_the_tumour_dataset_may_have_masks():
+def test_the_tumour_dataset_shows_every_kind_of_tumour_and_scans_without_any():
     dataset = DATASETS["tumour"]
-    found = {label for number in range(4) for label in np.unique(labels_of(dataset, number, 8.0)).tolist()}
-    assert found == {0, 1, 2}
+    shown = [set(np.unique(labels_of(dataset, number, 8.0)).tolist()) for number in range(16)]
+    assert set.union(*shown) == set(range(len(dataset.organs) + 1))
+    assert {0} in shown
 
 
 def test_patients_of_the_esophagus_dataset_are_all_diseased():
     assert all(DATASETS["esophagus"].draw(seed).tumours for seed in range(20))
+
+
+@pytest.mark.parametrize("name", ["chest", "esophagus", "tumour"])
+def test_other_patients_are_scanned_by_the_same_scanner(name):
+    healthy, diseased = (DATASETS[name].with_disease(disease) for disease in ("none", "esophagus"))
+    assert not any(healthy.draw(seed).tumours for seed in range(20))
+    for seed in range(20):
+        (tumour,) = diseased.draw(seed).tumours
+        assert isinstance(tumour, EsophagusTumour)
+        assert replace(diseased.draw(seed), tumours=()) == healthy.draw(seed)
+    assert healthy.scanner == diseased.scanner == DATASETS[name].scanner
+
+
+def test_an_unknown_disease_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="usual, none, esophagus"):
+        write_phantom(tmp_path, "chest", 1, disease="flu")

@@ -1,16 +1,27 @@
 """The whole body in painting order, and the painter's entry point.
 
 Order: skin, fat and plain muscle; labelled muscles; lungs, diaphragm and mediastinal fat; head and neck;
-abdominal organs; heart, airways, the vessels of lungs and belly, esophagus; bones, so that nothing soft cuts
-into them, ribs after the vertebrae they touch; last the great vessels, which find their way past the bones
-(the vertebral arteries through the holes of the neck vertebrae).
+abdominal organs; tumours of all these; heart, airways, the vessels of lungs and belly, esophagus; bones, so
+that nothing soft cuts into them, ribs after the vertebrae they touch; last the great vessels, which find
+their way past the bones (the vertebral arteries through the holes of the neck vertebrae).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from continual_segment.lab.phantom import abdomen, body, chest, head, heart, limbs, spine, thorax, vessels
+from continual_segment.lab.phantom import (
+    abdomen,
+    body,
+    chest,
+    head,
+    heart,
+    limbs,
+    spine,
+    thorax,
+    tumours,
+    vessels,
+)
 from continual_segment.lab.phantom.body_map import BodyMap
 from continual_segment.lab.phantom.patient import Patient
 from continual_segment.lab.phantom.structure import Body, Canvas, Structure, paint
@@ -27,10 +38,11 @@ def structures_of(patient: Patient) -> list[Structure]:
         *limbs.muscle_structures(patient),
         *chest.lung_structures(patient),
         *vessels.lung_vessel_structures(patient),
-        *chest.lung_tumour_structures(patient),
+        *tumours.lung_tumour_structures(patient),
         *head.head_structures(patient),
         *head.neck_structures(patient),
         *abdomen.abdomen_structures(patient),
+        *tumours.soft_tumour_structures(patient),
         *heart.heart_structures(patient),
         *chest.airway_structures(patient),
         *vessels.pulmonary_structures(patient),

@@ -7,7 +7,7 @@ import numpy as np
 from continual_segment.lab.phantom.body import belly
 from continual_segment.lab.phantom.heart import pericardium
 from continual_segment.lab.phantom.landmarks import canal_y, spine_y
-from continual_segment.lab.phantom.patient import EsophagusTumour, LungTumour, Patient
+from continual_segment.lab.phantom.patient import EsophagusTumour, Patient
 from continual_segment.lab.phantom.solids import Block, Ellipsoid, HalfSpace, Solid, Union
 from continual_segment.lab.phantom.structure import KEEP, Structure
 from continual_segment.lab.phantom.sweeps import Loft, Tube, smooth_path
@@ -93,26 +93,6 @@ def lung_structures(patient: Patient) -> list[Structure]:
         )
     )
     return lungs
-
-
-def lung_tumour_structures(patient: Patient) -> list[Structure]:
-    found = []
-    for number, tumour in enumerate(t for t in patient.tumours if isinstance(t, LungTumour)):
-        sign = 1 if tumour.side == "right" else -1
-        out, forward, up = tumour.place
-        centre = np.array([sign * (78 + 40 * out), -18 + 55 * forward, 355 + 70 * up])
-        solid = _lump(centre, tumour.radius_mm, np.random.default_rng([patient.seed, 40, number]))
-        found.append(Structure(KEEP, solid, "lung_tumour", only_over=frozenset(LOBES)))
-    return found
-
-
-def _lump(centre: np.ndarray, radius: float, rng: np.random.Generator) -> Solid:
-    knobs = [Ellipsoid(centre, radius * rng.uniform(0.75, 1.0, 3), rng.uniform(0, 90, 3))]
-    for _ in range(5):
-        direction = rng.normal(size=3)
-        direction /= np.linalg.norm(direction)
-        knobs.append(Ellipsoid(centre + direction * radius * 0.7, radius * rng.uniform(0.3, 0.55, 3)))
-    return Union(knobs)
 
 
 # ---- airways ----------------------------------------------------------------------------------------------

@@ -2,28 +2,35 @@
 
 Four datasets are learned one after the other, as in the paper: a broad one of random body parts, one of the
 chest that shares four organs with it, one of head and neck that shares none, and the esophagus again in
-patients who all have a tumour there. A fifth holds tumour masks, for the anomaly head. Every dataset comes
+patients who all have a tumour there. A fifth holds masks of tumours in six places, for the anomaly head; a
+patient may have several, or none in the scanned part of the body. Every dataset comes
 from its own scanners: kernel, noise, contrast and the way patients lie differ.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
 
 import numpy as np
 
 from continual_segment.lab.phantom import organ_lists
 from continual_segment.lab.phantom.patient import (
-    EsophagusTumour,
-    LungTumour,
     Patient,
+    SoftSite,
+    Tumour,
     draw_esophagus_tumour,
     draw_lung_tumour,
     draw_patient,
+    draw_soft_tumour,
 )
 from continual_segment.lab.phantom.scanner import FieldOfView, Scanner, place_patient
 
 Range = tuple[float, float]
+Disease = Literal["usual", "none", "esophagus"]
+"""Tumours as a dataset's patients have them; none; or one of the esophagus in every patient and no other."""
+DISEASES: tuple[Disease, ...] = get_args(Disease)
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,14 @@ class PhantomDataset:
     """Shares of native, arterial and venous scans."""
     esophagus_tumour_share: float = 0.0
     lung_tumour_share: float = 0.0
+    soft_tumour_shares: Mapping[SoftSite, float] = field(default_factory=dict)
+
+    def with_disease(self, disease: Disease) -> PhantomDataset:
+        """Other patients on the same scanner, so that disease and scanner can be told apart."""
+        if disease == "usual":
+            return self
+        esophagus = 1.0 if disease == "esophagus" else 0.0
+        return replace(self, esophagus_tumour_share=esophagus, lung_tumour_share=0.0, soft_tumour_shares={})
 
     @property
     def demo(self) -> PhantomDataset:
@@ -61,12 +76,15 @@ class PhantomDataset:
         phases = dict(zip(("native", "arterial", "venous"), self.phases, strict=True))
         return draw_patient(seed, self.arms_down_share, self._draw_tumours(rng), phases)
 
-    def _draw_tumours(self, rng: np.random.Generator) -> tuple[EsophagusTumour | LungTumour, ...]:
-        found: list[EsophagusTumour | LungTumour] = []
+    def _draw_tumours(self, rng: np.random.Generator) -> tuple[Tumour, ...]:
+        found: list[Tumour] = []
         if rng.random() < self.esophagus_tumour_share:
             found.append(draw_esophagus_tumour(rng))
         if rng.random() < self.lung_tumour_share:
             found += [draw_lung_tumour(rng) for _ in range(int(rng.integers(1, 3)))]
+        for site, share in self.soft_tumour_shares.items():
+            if rng.random() < share:
+                found.append(draw_soft_tumour(site, rng))
         return tuple(found)
 
     def place(
@@ -137,10 +155,15 @@ DATASETS = {
         5,
         organ_lists.TUMOUR,
         organ_lists.DEMO["tumour"],
-        views=((1.0, (120, 180), (480, 530)),),
+        views=(
+            (0.5, (120, 180), (480, 530)),  # chest
+            (0.25, (-20, 60), (230, 300)),  # abdomen
+            (0.25, (440, 490), (735, 745)),  # head and neck
+        ),
         scanner=Scanner(kernel_mm=0.8, noise_hu=13.0, contrast=1.0, offset_hu=10.0),
         phases=(0.2, 0.3, 0.5),
-        esophagus_tumour_share=0.55,
-        lung_tumour_share=0.7,
+        esophagus_tumour_share=0.5,
+        lung_tumour_share=0.5,
+        soft_tumour_shares={"liver": 0.5, "kidney": 0.4, "brain": 0.5, "neck": 0.4},
     ),
 }

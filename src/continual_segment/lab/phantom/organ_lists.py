@@ -44,7 +44,9 @@ HEADNECK = (
     *_sides("temporomandibular_joint"),
 )  # fmt: skip
 ESOPHAGUS = ("esophagus",)
-TUMOUR = ("esophagus_tumour", "lung_tumour")
+TUMOUR = (
+    "esophagus_tumour", "lung_tumour", "liver_tumor", "kidney_tumour", "brain_tumour", "neck_tumour",
+)  # fmt: skip
 
 DEMO = {
     "totalseg": (

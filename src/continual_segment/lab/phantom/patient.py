@@ -68,6 +68,24 @@ class LungTumour:
     radius_mm: float
 
 
+SoftSite = Literal["liver", "kidney", "brain", "neck"]
+
+
+@dataclass(frozen=True)
+class SoftTumour:
+    """A mass in an organ of soft tissue, or between the muscles of the neck."""
+
+    site: SoftSite
+    side: Literal["left", "right"]
+    """Of sites that come in two."""
+    place: tuple[float, float, float]
+    """Share of the site's half-extent outwards, forwards and upwards from its middle, each -1 to 1."""
+    radius_mm: float
+
+
+Tumour = EsophagusTumour | LungTumour | SoftTumour
+
+
 @dataclass(frozen=True)
 class Patient:
     """What a body is drawn from."""
@@ -102,7 +120,7 @@ class Patient:
     """Own displacement of an organ in mm right, anterior, superior."""
     deformation_mm: float = 3.0
     """Root mean square of the smooth random deformation, along each axis."""
-    tumours: tuple[EsophagusTumour | LungTumour, ...] = ()
+    tumours: tuple[Tumour, ...] = ()
 
     def scale_of(self, organ: str) -> float:
         return self.scale.get(organ, 1.0)
@@ -124,7 +142,7 @@ REFERENCE = Patient(seed=0, deformation_mm=0.0)
 def draw_patient(
     seed: int,
     arms_down_share: float = 0.3,
-    tumours: tuple[EsophagusTumour | LungTumour, ...] = (),
+    tumours: tuple[Tumour, ...] = (),
     phases: Mapping[str, float] = MappingProxyType({"native": 0.25, "arterial": 0.2, "venous": 0.55}),
 ) -> Patient:
     """A patient from a seed; tumours and the protocol's habits come from the dataset."""
@@ -188,4 +206,22 @@ def draw_lung_tumour(rng: np.random.Generator) -> LungTumour:
         side="left" if rng.random() < 0.45 else "right",
         place=(float(rng.uniform(-0.3, 0.7)), float(rng.uniform(-0.6, 0.5)), float(rng.uniform(-0.3, 0.7))),
         radius_mm=float(rng.uniform(8, 26)),
+    )
+
+
+SOFT_RADIUS_MM: dict[SoftSite, tuple[float, float]] = {
+    "liver": (11, 28),
+    "kidney": (10, 22),
+    "brain": (10, 24),
+    "neck": (9, 18),
+}
+"""Of tumours, from the smallest to the largest."""
+
+
+def draw_soft_tumour(site: SoftSite, rng: np.random.Generator) -> SoftTumour:
+    return SoftTumour(
+        site,
+        side="left" if rng.random() < 0.5 else "right",
+        place=(float(rng.uniform(-0.7, 0.7)), float(rng.uniform(-0.7, 0.7)), float(rng.uniform(-0.7, 0.7))),
+        radius_mm=float(rng.uniform(*SOFT_RADIUS_MM[site])),
     )

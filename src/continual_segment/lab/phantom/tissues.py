@@ -21,7 +21,8 @@ TISSUES: dict[str, tuple[float, float]] = {
     "adrenal": (28, 6), "gallbladder_wall": (36, 5), "bile": (8, 5), "bladder_wall": (34, 4),
     "urine": (4, 4), "prostate": (40, 5), "uterus": (44, 5), "myocardium": (46, 3),
     "arterial_blood": (42, 3), "venous_blood": (42, 3), "portal_blood": (42, 3), "left_blood": (42, 3),
-    "right_blood": (42, 3), "esophagus_tumour": (48, 6), "lung_tumour": (38, 8),
+    "right_blood": (42, 3), "esophagus_tumour": (48, 6), "lung_tumour": (38, 8), "liver_tumor": (36, 8),
+    "kidney_tumour": (36, 6), "brain_tumour": (46, 4), "neck_tumour": (46, 6),
 }  # fmt: skip
 
 ENHANCEMENT: dict[str, tuple[float, float]] = {
@@ -33,7 +34,8 @@ ENHANCEMENT: dict[str, tuple[float, float]] = {
     "stomach_wall": (30, 40), "muscle": (6, 12), "esophagus_wall": (15, 22), "esophagus_tumour": (30, 38),
     "lung_tumour": (25, 40), "prostate": (20, 30), "uterus": (40, 55), "parotid": (25, 30),
     "gallbladder_wall": (15, 25), "bladder_wall": (12, 20), "grey_matter": (4, 6), "white_matter": (2, 3),
-    "brainstem": (3, 5),
+    "brainstem": (3, 5), "liver_tumor": (14, 24), "kidney_tumour": (70, 45), "brain_tumour": (26, 34),
+    "neck_tumour": (26, 34),
 }  # fmt: skip
 
 TEXTURE: dict[str, float] = {
@@ -42,7 +44,7 @@ TEXTURE: dict[str, float] = {
     "stomach_content": 14, "spongy_bone": 45, "cortical_bone": 70, "diploe": 60, "muscle": 9, "fat": 7,
     "visceral_fat": 10, "parotid": 14, "pancreas": 9, "esophagus_content": 80, "lung_tumour": 12,
     "esophagus_tumour": 10, "larynx": 40, "joint": 60, "airway_wall": 30, "thyroid": 12, "prostate": 7,
-    "uterus": 8,
+    "uterus": 8, "liver_tumor": 12, "kidney_tumour": 12, "brain_tumour": 8, "neck_tumour": 10,
 }  # fmt: skip
 """Tissues that are not listed: 3 HU."""
 

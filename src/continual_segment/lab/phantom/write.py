@@ -15,7 +15,7 @@ import numpy as np
 
 from continual_segment.errors import ConfigError, DatasetError
 from continual_segment.files import write_json, write_labels, write_scan
-from continual_segment.lab.phantom.datasets import DATASETS, PhantomDataset
+from continual_segment.lab.phantom.datasets import DATASETS, DISEASES, Disease, PhantomDataset
 from continual_segment.lab.phantom.organ_lists import label_voxels
 from continual_segment.lab.phantom.scanner import Scan, majority, scan_patient
 from continual_segment.processes import for_each
@@ -43,12 +43,16 @@ def write_phantom(
     workers: int | None = None,
     organs: Literal["all", "demo"] | Sequence[str] = "all",
     progress: bool = True,
+    disease: Disease = "usual",
 ) -> Path:
     """Write `folder`/DatasetNNN_name; the same seed gives the same bytes. Return that folder.
 
     organs: the labels: all of the dataset, a few large ones for a demo, or names out of its list.
+    disease: usual in the dataset's patients, none, or a tumour of the esophagus in every patient.
     """
-    described = _labelling(organs, _described(dataset, cases, spacing_mm))
+    if disease not in DISEASES:
+        raise ConfigError(f"The disease of phantoms is one of {', '.join(DISEASES)}, not {disease!r}.")
+    described = _labelling(organs, _described(dataset, cases, spacing_mm)).with_disease(disease)
     root = dataset_folder(Path(folder), dataset)
     for name in ("imagesTr", "labelsTr", "body_parts"):
         (root / name).mkdir(parents=True, exist_ok=True)
