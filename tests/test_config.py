@@ -102,6 +102,7 @@ def test_a_file_for_version_0_1_means_what_it_meant(load):
     config = load("[later]", "dice_over = 'present'\n[later]\nbalance = 0.5\ndice_over = 'present'")
     assert config.first.loss == LossConfig("present")
     assert config.later.loss == LossConfig("present", 0.5)
+    assert load("[later]", "[auxiliary]\nbody_part_weight = 0.3\n[later]") == load("[later]", "[later]")
 
 
 def test_a_file_for_version_0_1_changes_what_it_names_of_a_preset(tmp_path):

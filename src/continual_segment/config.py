@@ -30,6 +30,8 @@ from continual_segment.segmentation import SegmentConfig
 PRESETS = ("tiny", "demo", "laptop", "paper")
 LOSS_SETTINGS = ("dice_over", "balance")
 """Version 0.1 read them from [first] and [later]; now they are settings of [first.loss] and [later.loss]."""
+DROPPED_TABLE = "auxiliary"
+"""Of version 0.1. It set the weight of a body-part head, which changed no result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +121,7 @@ def read_config(path: Any) -> ExperimentConfig:
 
 def read_tables(path: Any) -> dict[str, Any]:
     """The tables of a file, laid over those of the preset it names, if it names one."""
-    tables = with_loss_tables(read_toml(path, dict, ConfigError, "Correct the file."))
+    tables = in_todays_form(read_toml(path, dict, ConfigError, "Correct the file."))
     if "preset" not in tables:
         return tables
     if (preset := tables.pop("preset")) not in PRESETS:
@@ -130,7 +132,7 @@ def read_tables(path: Any) -> dict[str, Any]:
     return laid_over(read_tables(preset_file(preset)), tables)
 
 
-def with_loss_tables(tables: dict[str, Any]) -> dict[str, Any]:
+def in_todays_form(tables: dict[str, Any]) -> dict[str, Any]:
     """The tables of a file for version 0.1 in today's form; others as they are."""
     moved = {
         name: {"loss": {key: table[key] for key in LOSS_SETTINGS if key in table}}
@@ -141,7 +143,8 @@ def with_loss_tables(tables: dict[str, Any]) -> dict[str, Any]:
         name: {key: value for key, value in tables[name].items() if key not in LOSS_SETTINGS}
         for name in moved
     }
-    return laid_over(moved, tables | kept)
+    known = {name: table for name, table in (tables | kept).items() if name != DROPPED_TABLE}
+    return laid_over(moved, known)
 
 
 def laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
