@@ -8,7 +8,8 @@ changed without running them again. Scans of --more, which no pack was learned f
 scans. Packs that were not assessed when they were learned are assessed here, as a learning step does. Labels
 are cleaned up as by `conseg segment`. The winner has the largest mean Dice over datasets on validation; of
 rules within a tenth of a point, the one with the least misplaced volume. OUT gets assessments.json,
-results.json and table.md.
+results.json and table.md. Labels are merged on the prepared voxels; --own-grids is for scans of another
+spacing: nothing but scores is stored then, and labels are those that `conseg segment` writes.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ def main() -> None:
     parser.add_argument("--more", nargs="*", default=[], metavar="NAME=RAW", help="more validation scans")
     parser.add_argument("--only", choices=("validation", "test"), help="one split, in another process")
     parser.add_argument("--preset", default="demo", help="for the overlap of windows")
+    parser.add_argument("--own-grids", action="store_true", help="labels on the grids of the scans")
     args = parser.parse_args()
     torch.set_num_threads(1)
     model, preset = Model.open(args.model), load_preset(args.preset)
@@ -100,14 +102,15 @@ def main() -> None:
     folder = args.out / "predictions"
     scans = [s for s in all_scans(args.datasets, args.more, folder) if args.only in (None, s.split)]
     for scan in scans:
-        if not scan.path.exists():
-            scan.path.parent.mkdir(parents=True, exist_ok=True)
+        scan.path.parent.mkdir(parents=True, exist_ok=True)
+        if not (scan.path.exists() or args.own_grids):
             np.savez(scan.path, **predicted(segmenter, scan))
     datasets = {dataset.name: dataset for dataset in args.datasets}
     found = {}
     for scan in scans:
         if not scan.merged.exists():
-            write_json(scan.merged, merged(segmenter, scan, datasets[scan.dataset]))
+            merge = merged_on_own_grid if args.own_grids else merged
+            write_json(scan.merged, merge(segmenter, scan, datasets[scan.dataset]))
         found[f"{scan.split}/{scan.dataset}/{scan.path.relative_to(folder)}"] = json.loads(
             scan.merged.read_text()
         )
@@ -215,22 +218,35 @@ def merged(segmenter: Segmenter, scan: ScanToMerge, dataset: Dataset) -> dict[st
     familiar = segmenter._domains.familiarity(stored["description"])
     context = ScanContext(part, familiar=familiar)
     names = {organ.id: organ.name for organ in segmenter.organs}
-    counts = np.bincount(truth.voxels.ravel(), minlength=max(truth.names) + 1)
-    large = {canonical_name(name) for label, name in truth.names.items() if counts[label] >= LEAST_VOXELS}
     by_name = {pack.profile.name: round(familiar[pack.profile.fingerprint], 4) for pack in segmenter.packs}
     found: dict[str, Any] = {"familiar": by_name}
-    parts = replace(dataset, raw=scan.raw).parts_of(scan.case, truth.grid.shape[0])
     for name, rule in rules(segmenter, scan.dataset).items():
         voxels = np.zeros(truth.grid.shape, np.uint16)
         voxels[index] = rule.merge(predictions, context).organ.flatten().numpy()
         labels = LabelMap(voxels, truth.grid, names)
         rule.remove_islands(labels)
-        reach = f"only {scan.dataset}" if name == ALONE else name
-        found[name] = {
-            "dice": {organ: dice for organ, dice in dices(scan.case, labels, truth) if organ in large},
-            "misplaced": misplaced(segmenter, labels, parts, reach),
-        }
+        found[name] = scored(segmenter, scan, dataset, name, labels, truth)
     return found
+
+
+def merged_on_own_grid(segmenter: Segmenter, scan: ScanToMerge, dataset: Dataset) -> dict[str, Any]:
+    """The same of labels on the scan's grid, from one run of the networks."""
+    volume, truth = scan.read()
+    found = segmenter.compare_rules(volume, rules(segmenter, scan.dataset), title=scan.case)
+    return {name: scored(segmenter, scan, dataset, name, each.labels, truth) for name, each in found.items()}
+
+
+def scored(
+    segmenter: Segmenter, scan: ScanToMerge, dataset: Dataset, rule: str, labels: LabelMap, truth: LabelMap
+) -> dict[str, Any]:
+    counts = np.bincount(truth.voxels.ravel(), minlength=max(truth.names) + 1)
+    large = {canonical_name(name) for label, name in truth.names.items() if counts[label] >= LEAST_VOXELS}
+    parts = replace(dataset, raw=scan.raw).parts_of(scan.case, truth.grid.shape[0])
+    reach = f"only {scan.dataset}" if rule == ALONE else rule
+    return {
+        "dice": {organ: dice for organ, dice in dices(scan.case, labels, truth) if organ in large},
+        "misplaced": misplaced(segmenter, labels, parts, reach),
+    }
 
 
 def summary(found: dict[str, Any], split: str) -> dict[str, Any]:
