@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,14 +12,20 @@ from continual_segment.data.augment import AugmentConfig
 from continual_segment.errors import ModelError
 from continual_segment.files import read_scan
 from continual_segment.learning import learn_dataset, learn_jointly
-from continual_segment.learning.anomaly import DiseaseSource, learn_anomaly, new_head
+from continual_segment.learning.anomaly import (
+    DiseaseSource,
+    learn_anomaly,
+    new_head,
+    tumour_radius_mm,
+)
 from continual_segment.learning.step import run_folder
 from continual_segment.learning.train_decoder import PatchSource
 from continual_segment.model import Model, verify
 from continual_segment.model.head import AnomalyHead, add_head, anomaly_heads
 from continual_segment.networks import DecoderPlan, paper_count
 from continual_segment.segmentation import SegmentConfig, Segmenter
-from continual_segment.segmentation.pack_decoder import PackDecoder
+from continual_segment.segmentation.anomaly_decoder import AnomalyDecoder
+from continual_segment.volume import Grid, LabelMap
 
 
 @pytest.fixture
@@ -76,6 +83,18 @@ def test_all_labels_are_one_disease(datasets, preset):
         assert labels.max() > 1
 
 
+def test_the_radius_is_that_of_balls_of_the_tumours_volumes(datasets, monkeypatch):
+    labels = np.zeros((20, 20, 20), np.uint8)
+    labels[2:6, 2:6, 2:6] = 1  # 64 voxels
+    labels[12:14, 12:14, 12:14] = 2  # 8 voxels
+    made = LabelMap(labels, Grid(labels.shape, np.diag([5.0, 5.0, 5.0, 1.0])), {1: "a", 2: "b"})
+    monkeypatch.setattr("continual_segment.learning.anomaly.label_map", lambda *_: made)
+    radii = [np.cbrt(0.75 / np.pi * count * 125) for count in (64, 8)]
+    assert tumour_radius_mm(datasets["chest"]) == pytest.approx(np.mean(radii), abs=0.01)
+    labels[:] = 0
+    assert tumour_radius_mm(datasets["chest"]) is None
+
+
 def test_heads_learn_with_the_encoder_of_a_new_model(datasets, config, tmp_path):
     folder = tmp_path / "model"
     (pack,) = learn_jointly([datasets["totalseg"]], folder, config, tumours=[datasets["chest"]])
@@ -122,7 +141,7 @@ def test_where_tissue_is_diseased_the_disease_aware_pack_counts(model_folder, da
         finest = len(head.plan.kernels) - 1
         head.weights[f"seg_layers.{finest}.weight"].zero_()
         head.weights[f"seg_layers.{finest}.bias"].copy_(torch.tensor([0.0, sure]))
-        segmenter.heads = [PackDecoder.of_head(head, torch.device("cpu"))]
+        segmenter.heads = [AnomalyDecoder(head, torch.device("cpu"), (10.0, 10.0))]
         found[sure] = segmenter(scan).labels.voxels
     assert (found[-50.0] == usual).all()  # healthy everywhere
     assert (found[50.0] != usual).any()

@@ -88,7 +88,7 @@ def head(base_folder):
 def forge_head(head, path, tensors=None, **changes):
     tensors = head.weights if tensors is None else tensors
     covered = {"weights": fingerprint_tensors(tensors), "encoder": head.encoder_fingerprint}
-    covered["plan"] = head.plan.kernels
+    covered |= {"plan": head.plan.kernels, "radius_mm": changes.get("radius_mm", head.radius_mm)}
     described = head.described() | {"fingerprint": fingerprint_data(covered)} | changes
     path.write_bytes(save(tensors, {"head": json.dumps(described)}))
     return path
@@ -115,6 +115,11 @@ def test_a_head_is_read_as_it_was_written(head, base_folder):
         {"plan": ["projection"] * 40},
         {"plan": ["\x1b[2J"] * 2},
         {"plan": ["projection@4096"] * 2},
+        {"radius_mm": "wide"},
+        {"radius_mm": -1.0},
+        {"radius_mm": float("nan")},
+        {"radius_mm": 1e9},
+        {"radius_mm": True},
     ],
 )
 def test_a_hostile_head_is_refused(changes, head, tmp_path):

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
+from scipy import ndimage
 from torch import Tensor
 
+from continual_segment.body_parts.learn import label_map, training_cases
 from continual_segment.data.patches import NumberedBatches
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.errors import ModelError
@@ -24,7 +27,7 @@ from continual_segment.learning.step import check_splits, delete_checkpoints, ru
 from continual_segment.learning.train_decoder import PatchSource, train_decoder
 from continual_segment.model import Model
 from continual_segment.model.checks import check_name
-from continual_segment.model.head import AnomalyHead, add_head, head_file
+from continual_segment.model.head import MOST_RADIUS_MM, AnomalyHead, add_head, head_file
 from continual_segment.networks import Decoder, DecoderPlan, NetworkConfig
 from continual_segment.training import TrainConfig
 from continual_segment.training.distributed import on_main
@@ -101,7 +104,19 @@ def made_head(
         {key: tensor.detach().cpu().clone() for key, tensor in decoder.state_dict().items()},
         training_card(source, settings, decoder, rows),
         decoder.plan,
+        tumour_radius_mm(source.dataset),
     )
+
+
+def tumour_radius_mm(dataset: PreparedDataset, at_most: int = 100) -> float | None:
+    """Mean radius of balls of the volumes of all tumours in the training scans, at most so many scans."""
+    radii: list[float] = []
+    for case in training_cases(dataset, at_most):
+        labels = label_map(dataset, case)
+        lumps, _ = ndimage.label(labels.voxels > 0)
+        cubic_mm = np.bincount(lumps.ravel())[1:] * labels.grid.voxel_ml * 1000
+        radii += np.cbrt(0.75 / np.pi * cubic_mm).tolist()
+    return round(min(float(np.mean(radii)), MOST_RADIUS_MM), 2) if radii else None
 
 
 def store_head(model: Model, head: AnomalyHead, run: Path) -> None:

@@ -67,7 +67,7 @@ def check_texts(texts: Sequence[str], what: str) -> None:
 def check_shares(shares: Mapping[str, float], what: str) -> None:
     """Body parts, each with a share from 0 to 1."""
     good = isinstance(shares, dict) and all(
-        part in BODY_PARTS and _is_number(share) and 0 <= share <= 1 for part, share in shares.items()
+        part in BODY_PARTS and is_number(share) and 0 <= share <= 1 for part, share in shares.items()
     )
     if not good:
         raise ModelError(
@@ -97,7 +97,8 @@ def check_choice(value: Any, choices: Sequence[Any], what: str) -> None:
         )
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Finite, and no bool."""
     return type(value) in (int, float) and math.isfinite(value)
 
 

@@ -23,6 +23,7 @@ from continual_segment.model.checks import (
     check_tensors,
     check_texts,
     damage_named,
+    is_number,
 )
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
 from continual_segment.model.model import Model
@@ -35,6 +36,8 @@ SUFFIX = ".head"
 FOLDER = "heads"
 PLANNED = 2
 """The format of heads with a plan, which versions before 0.2 cannot build."""
+MOST_RADIUS_MM = 200.0
+"""Smoothing takes time in proportion."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,25 +54,29 @@ class AnomalyHead:
     """How it was trained. No patient data."""
     plan: DecoderPlan | None = None
     """Its blocks; None: a head of version 0.1, which has another form."""
+    radius_mm: float | None = None
+    """Of the tumours it learned from, on average: as far as its map is smoothed. None: it is not."""
 
     def __post_init__(self) -> None:
         check_name(self.name)
         check_texts(self.anomalies, "list of anomalies")
         check_sha256(self.encoder_fingerprint, "encoder's fingerprint")
+        radius = self.radius_mm
+        if radius is not None and not (is_number(radius) and 0 < radius <= MOST_RADIUS_MM):
+            raise ModelError(f"The radius of tumours is a number from 0 to {MOST_RADIUS_MM:g} mm.")
         check_tensors(self.weights, self.build, f"head '{self.name}'")
 
     @property
     def fingerprint(self) -> str:
         """sha256 of everything its answers depend on."""
         return fingerprint_data(
-            {"weights": fingerprint_tensors(self.weights), "encoder": self.encoder_fingerprint}
-            | self._planned
+            {"weights": fingerprint_tensors(self.weights), "encoder": self.encoder_fingerprint} | self._shape
         )
 
     @property
-    def _planned(self) -> dict[str, Any]:
-        """The plan as files have it; heads of version 0.1 have none."""
-        return {} if self.plan is None else {"plan": self.plan.kernels}
+    def _shape(self) -> dict[str, Any]:
+        """Plan and radius as files have them; heads of version 0.1 have none."""
+        return {} if self.plan is None else {"plan": self.plan.kernels, "radius_mm": self.radius_mm}
 
     def build(self) -> Decoder | ProjectionHead:
         """The network without its weights."""
@@ -84,7 +91,7 @@ class AnomalyHead:
         return head.eval().requires_grad_(False)
 
     def described(self) -> dict[str, Any]:
-        return self._planned | {
+        return self._shape | {
             "format": format_of(self.network.described()) if self.plan is None else PLANNED,
             "name": self.name,
             "anomalies": self.anomalies,
@@ -110,6 +117,7 @@ class AnomalyHead:
                 weights,
                 described["card"],
                 DecoderPlan(tuple(described["plan"])) if "plan" in described else None,
+                described.get("radius_mm"),
             )
             check_sha256(described["fingerprint"], "head's fingerprint")
         if head.fingerprint != described["fingerprint"]:

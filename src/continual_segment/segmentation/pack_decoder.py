@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from continual_segment.model import OrganPack
-from continual_segment.model.head import AnomalyHead
 from continual_segment.networks import Decoder
 from continual_segment.networks.heads import ProjectionHead
 from continual_segment.organs import UNKNOWN_PART, Organ
@@ -75,11 +74,6 @@ class PackDecoder:
         ).with_assessment(pack.assessment, organs)
         output = DecoderOutput(pack.regions, pack.mirror_axes if mirror else (), as_nnunet)
         return cls(pack.decoder(), [organ.id for organ in organs], device, profile, engine, output)
-
-    @classmethod
-    def of_head(cls, head: AnomalyHead, device: torch.device) -> PackDecoder:
-        """An anomaly head, as a decoder with one organ."""
-        return cls(head.head(), [1], device, PackProfile(head.name, head.fingerprint))
 
     def begin(self, total_weight: Tensor) -> None:
         self.accumulator = WindowAccumulator(self.channels, total_weight)

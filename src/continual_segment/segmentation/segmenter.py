@@ -22,6 +22,7 @@ from continual_segment.model.head import anomaly_heads
 from continual_segment.names import did_you_mean, printable
 from continual_segment.organs import LAST_HASHED_ID, Organ, canonical_name, owned_wholes
 from continual_segment.progress import progress_bar
+from continual_segment.segmentation.anomaly_decoder import AnomalyDecoder
 from continual_segment.segmentation.backends import Engine, FloatEngine
 from continual_segment.segmentation.clean_up import IslandRemover, PackPieces, RemovedIslands
 from continual_segment.segmentation.context import ScanContext
@@ -101,7 +102,7 @@ class Segmenter:
         self.packs = [PackDecoder.of_pack(pack, known[pack.name], device, *options) for pack in chosen]
         self.regressor = BodyPartRegressor.of_model(model) if self.config.body_parts else None
         heads = anomaly_heads(model) if self._uses_anomalies else []
-        self.heads = [PackDecoder.of_head(head, device) for head in heads]
+        self.heads = [AnomalyDecoder(head, device, model.prepare.spacing_mm[1:]) for head in heads]
         self.organs_of_pack = {pack.name: known[pack.name] for pack in chosen}
         self.pieces_of_pack = {pack.name: pack.pieces for pack in chosen}
         """What each pack knows of the pieces of its organs."""

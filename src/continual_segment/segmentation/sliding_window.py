@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from continual_segment.malloc import give_back_freed_memory
+from continual_segment.segmentation.anomaly_decoder import AnomalyDecoder
 from continual_segment.segmentation.backends import precision
 from continual_segment.segmentation.context import ScanContext
 from continual_segment.segmentation.pack_decoder import PackDecoder, window_dims
@@ -43,7 +44,7 @@ class SlidingWindow:
         scan: PaddedScan,
         encode: Callable[[Tensor], Sequence[Tensor]],
         packs: Sequence[PackDecoder],
-        heads: Sequence[PackDecoder] = (),
+        heads: Sequence[AnomalyDecoder] = (),
         context: ScanContext | None = None,
         config: SegmentConfig | None = None,
         tiling: Tiling = OWN_TILING,
@@ -135,14 +136,14 @@ class SlidingWindow:
             self._mark_disease(own, head, head.accumulator.finish(finished, inside))
         return Slab(own, self.packs, outputs, self.context, self.scan.box)
 
-    def _mark_disease(self, slices: slice, head: PackDecoder, output: AccumulatedSlab) -> None:
+    def _mark_disease(self, slices: slice, head: AnomalyDecoder, output: AccumulatedSlab) -> None:
         """Write the head's probability of disease to the anomaly map; the largest of all heads remains."""
         assert self.context.anomaly is not None
         for z in range(slices.stop - slices.start):
             one = slice(z, z + 1)
-            prediction = head.predict(output.values[:, one], output.share_at(one, slice(None)))
+            disease = head.disease(output.values[:, one], output.share_at(one, slice(None)))
             there = self.context.anomaly[slices.start + z]
-            torch.maximum(there, (1 - prediction.background[0]).to(there.dtype), out=there)
+            torch.maximum(there, disease[0].to(there.dtype), out=there)
 
 
 def mirrorings(decoders: Sequence[PackDecoder]) -> list[tuple[int, ...]]:
