@@ -71,7 +71,7 @@ def segment_on_engine(jobs: Sequence[Job], batch: Batch, engine: EngineConfig) -
     failures: dict[str, str] = {}
     by_case = {job.case: job for job in jobs}
     gpu = batch.config.device.startswith("cuda")
-    log.info("%d cases on the workers of %s.", len(jobs), engine.address)
+    log.info("%d %s on the workers of %s.", len(jobs), "case" if len(jobs) == 1 else "cases", engine.address)
     with (
         on_engine(engine, segment_job, (batch,), jobs[0].folder, gpu) as dispatcher,
         progress_bar(total=len(jobs), desc="segmenting", unit="case", disable=None) as bar,
