@@ -3,9 +3,9 @@
 A label on the scan's grid is the decision of the merge rule on the packs' outputs, interpolated linearly in
 all three axes. Interpolating every organ at every voxel would take longer than the networks. But where all
 prepared voxels around a pixel have one label, the other organs lose at every corner and so in between: the
-label is known. The rule runs again only where these corners differ. A slice is written as soon as the
-prepared slices around it are finished, so only the labels grow with the scan. Voxels that were not scanned,
-which straightening a tilted gantry adds, are background.
+label is known. The rule runs again only where these corners differ. All slices between the same two prepared
+slices have the same corners and are written together, as soon as both are finished, so only the labels grow
+with the scan. Voxels that were not scanned, which straightening a tilted gantry adds, are background.
 
 In:  slabs of a prepared scan, in order
 Out: labels, and on request scores, on the scan's grid or on its slices as they were before straightening
@@ -30,6 +30,9 @@ from continual_segment.segmentation.predictions import Decision
 from continual_segment.segmentation.sampling import Axis, Sampling
 from continual_segment.segmentation.slab import Slab, split, voxels_at_once
 from continual_segment.segmentation.window_accumulator import AccumulatedSlab
+
+MOST_SLICES_AT_ONCE = 16
+"""That are written together; more would need memory and save no more time."""
 
 
 class Plane(NamedTuple):
@@ -65,9 +68,9 @@ class LabelUpsampler:
         self._decided: dict[int, tuple[np.ndarray, Tensor | None]] = {}
         """Prepared slice -> organs and scores (y, x)."""
         self._planes: dict[int, Plane] = {}
-        """The prepared slices around the last slice that was written."""
+        """The prepared slices around the last slices that were written."""
         self._masks: dict[tuple[int, frozenset[int]], np.ndarray] = {}
-        """Prepared slice and idle packs -> masks of NearbyPacks, around the last slice that was written."""
+        """Prepared slice and idle packs -> masks of NearbyPacks, around the last slices that were written."""
         self._position: tuple[tuple[float, float], Box] | None = None
         """Shift and box that `_across` and `_planes` belong to."""
         self._across: tuple[Axis, Axis]
@@ -91,15 +94,26 @@ class LabelUpsampler:
             self._decided[slab.slices.start + z] = organ[z].copy(), score
         depth, slices = self.sampling.depth, self.sampling.shape[0]
         while len(self._organ) < slices and depth.upper[len(self._organ)] < slab.slices.stop:
-            self._write(len(self._organ), slab)
+            self._write(self._next_slices(), slab)
         self._carried = tuple(output.copy_of_last_slice() for output in slab.outputs)
         self._decided = {z: each for z, each in self._decided.items() if z == slab.slices.stop - 1}
 
+    def _next_slices(self) -> range:
+        """The next slices that have the same prepared slices around them, and the same shift."""
+        first, (slices, *_) = len(self._organ), self.sampling.shape
+        most = range(first, min(first + MOST_SLICES_AT_ONCE, slices))
+        end = next((z for z in most if self._surroundings(z) != self._surroundings(first)), most.stop)
+        return range(first, end)
+
+    def _surroundings(self, z: int) -> tuple[int, int, tuple[float, float]]:
+        depth = self.sampling.depth
+        return int(depth.lower[z]), int(depth.upper[z]), self.sampling.shift(z)
+
     def _planes_around(self, z: int, box: Box) -> list[Plane]:
         """The prepared slices below and above a slice, at its pixels."""
-        if (position := (self.sampling.shift(z), box)) != self._position:
+        *around, shift = self._surroundings(z)
+        if (position := (shift, box)) != self._position:
             self._position, self._across, self._planes = position, self.sampling.across(z, box), {}
-        around = [int(at[z]) for at in (self.sampling.depth.lower, self.sampling.depth.upper)]
         self._planes = {at: self._planes.get(at) or self._plane(*self._decided[at]) for at in around}
         return [self._planes[at] for at in around]
 
@@ -118,47 +132,55 @@ class LabelUpsampler:
         lines = torch.lerp(kept[y.lower], kept[y.upper], down[:, None])
         return torch.lerp(lines[:, x.lower], lines[:, x.upper], across)
 
-    def _write(self, z: int, slab: Slab) -> None:
-        """Write a slice: known labels where the corners agree, the rule's decision elsewhere."""
-        below, above = self._planes_around(z, slab.box)
+    def _write(self, slices: range, slab: Slab) -> None:
+        """Write slices: known labels where the corners agree, the rule's decision elsewhere."""
+        below, above = self._planes_around(slices[0], slab.box)
         inside = self._across[0].inside, self._across[1].inside
         known = below.uniform & above.uniform & (below.organ == above.organ)
-        labels, scores = self.label_of[below.organ], None
-        if below.score is not None and above.score is not None:
-            part = float(self.sampling.depth.fraction[z])
-            scores = torch.lerp(below.score, above.score, part).cpu().numpy()
-        scanned = self.sampling.scanned(z, inside)
-        undecided = np.flatnonzero(~known if scanned is None else ~known & scanned)
-        for pixels, packs in self._questions(z, undecided, slab):
-            decision = self._decide(z, pixels, slab, packs)
-            found = self.label_of[decision.organ.flatten().cpu().numpy()]
-            labels.flat[pixels] = found
+        labels = np.repeat(self.label_of[below.organ][None], len(slices), axis=0)
+        scores = self._scores_between(below, above, slices)
+        scanned = [self.sampling.scanned(z, inside) for z in slices]
+        masks = [mask for mask in scanned if mask is not None]
+        somewhere = np.any(masks, axis=0) if len(masks) == len(slices) else True
+        for pixels, packs in self._questions(slices, np.flatnonzero(~known & somewhere), slab):
+            decision = self._decide(slices, pixels, slab, packs)
+            found = self.label_of[decision.organ.cpu().numpy().reshape(len(slices), -1)]
+            labels.reshape(len(slices), -1)[:, pixels] = found
             if scores is not None:
-                scores.flat[pixels] = np.where(found > 0, decision.score.flatten().cpu().numpy(), 0)
-        for stored, values in ((self._organ, labels), (self._score, scores)):
-            if stored is not None and values is not None:
-                stored.append(values if scanned is None else values * scanned, inside)
+                values = decision.score.cpu().numpy().reshape(found.shape)
+                scores.reshape(len(slices), -1)[:, pixels] = np.where(found > 0, values, 0)
+        for stored, written in ((self._organ, labels), (self._score, scores)):
+            if stored is not None and written is not None:
+                for plane, mask in zip(written, scanned, strict=True):
+                    stored.append(plane if mask is None else plane * mask, inside)
+
+    def _scores_between(self, below: Plane, above: Plane, slices: range) -> np.ndarray | None:
+        """Scores (z, y, x) of some slices between two prepared ones, where the rule does not run again."""
+        if below.score is None or above.score is None:
+            return None
+        parts = (float(self.sampling.depth.fraction[z]) for z in slices)
+        return torch.stack([torch.lerp(below.score, above.score, part) for part in parts]).cpu().numpy()
 
     def _questions(
-        self, z: int, undecided: np.ndarray, slab: Slab
+        self, slices: range, undecided: np.ndarray, slab: Slab
     ) -> Iterator[tuple[np.ndarray, Sequence[int]]]:
-        """The undecided pixels of a slice in pieces, and the packs that can change their labels."""
+        """The undecided pixels of some slices in pieces, and the packs that can change their labels."""
         everywhere = range(len(slab.packs))
         asked: Sequence[tuple[np.ndarray, Sequence[int]]] = [(undecided, everywhere)]
         if self.nearby is not None and len(undecided):
-            masks = self._masks_around(z, undecided, slab)
+            masks = self._masks_around(slices, undecided, slab)
             asked = [(undecided[pixels], packs) for pixels, packs in groups(masks)]
         for pixels, packs in asked:
             # where no organ is present, any pack answers background
             numbers = packs or everywhere[:1]
             at_once = voxels_at_once([slab.packs[number] for number in numbers])
-            for part in split(pixels, at_once):
+            for part in split(pixels, max(1, at_once // len(slices))):
                 yield part, numbers
 
-    def _masks_around(self, z: int, pixels: np.ndarray, slab: Slab) -> np.ndarray:
+    def _masks_around(self, slices: range, pixels: np.ndarray, slab: Slab) -> np.ndarray:
         """(pixel, byte): the packs that any of the prepared voxels around a pixel has to ask."""
         assert self.nearby is not None
-        corners = self._corners(z, pixels, slab)
+        corners = self._corners(slices, pixels, slab)
         outputs = {at: self._outputs_at(at, slab) for at in dict.fromkeys(at for at, _, _ in corners)}
         idle = frozenset.intersection(*(self.nearby.idle(*found) for found in outputs.values()))
         self._masks = {
@@ -176,9 +198,9 @@ class LabelUpsampler:
         plane = at - slab.slices.start
         return (self._carried, slice(0, 1)) if plane < 0 else (slab.outputs, slice(plane, plane + 1))
 
-    def _decide(self, z: int, pixels: np.ndarray, slab: Slab, packs: Sequence[int]) -> Decision:
-        """The rule's decision on some pixels of a slice, each as a slice of its own (pixel, 1, 1)."""
-        corners = self._corners(z, pixels, slab)
+    def _decide(self, slices: range, pixels: np.ndarray, slab: Slab, packs: Sequence[int]) -> Decision:
+        """The rule's decision on pixels of slices, each as a slice of its own (slice and pixel, 1, 1)."""
+        corners = self._corners(slices, pixels, slab)
         predictions = []
         for number in packs:
             values, share = self._interpolated(number, corners, slab)
@@ -187,13 +209,13 @@ class LabelUpsampler:
                     values[..., None, None], None if share is None else share[:, None, None]
                 )
             )
-        return self.rule(predictions, self._context_at(z, pixels, slab.context))
+        return self.rule(predictions, self._context_at(slices, pixels, slab.context))
 
     def _lines_columns(self, pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.divmod(pixels, len(self._across[1].lower))
 
-    def _corners(self, z: int, pixels: np.ndarray, slab: Slab) -> list[tuple[int, Tensor, Tensor]]:
-        """Prepared voxels around some pixels: slice, indices in the flattened slice, weights."""
+    def _corners(self, slices: range, pixels: np.ndarray, slab: Slab) -> list[tuple[int, Tensor, Tensor]]:
+        """Prepared voxels around pixels: slice, indices in the flattened slice, weights (slice, pixel)."""
         depth = self.sampling.depth
         device = slab.packs[0].organ_ids.device
         width = slab.shape[2]
@@ -201,16 +223,17 @@ class LabelUpsampler:
             (axis.lower[at], axis.upper[at], axis.fraction[at])
             for axis, at in zip(self._across, self._lines_columns(pixels), strict=True)
         )
-        part = depth.fraction[z]
-        slices = [(depth.lower[z], 1 - part)] + ([(depth.upper[z], part)] if part > 0 else [])
+        below, above, _ = self._surroundings(slices[0])
+        parts = depth.fraction[slices.start : slices.stop, None]  # (slice, 1)
+        around = [(below, 1 - parts)] + ([(above, parts)] if above > below else [])
         return [
             (
-                int(at),
+                at,
                 torch.from_numpy(y * width + x).to(device),
                 torch.from_numpy(share * y_share * x_share).to(device),
             )
             for (at, share), (y, y_share), (x, x_share) in product(
-                slices,
+                around,
                 ((y_low, 1 - y_part), (y_high, y_part)),
                 ((x_low, 1 - x_part), (x_high, x_part)),
             )
@@ -219,7 +242,7 @@ class LabelUpsampler:
     def _interpolated(
         self, number: int, corners: list[tuple[int, Tensor, Tensor]], slab: Slab
     ) -> tuple[Tensor, Tensor | None]:
-        """Output of one pack at some pixels: (channel, pixel), and the share of its windows that ran."""
+        """Output of one pack (channel, slice and pixel), and the share of its windows that ran."""
         values: Tensor | None = None
         share: Tensor | None = None
         output = slab.outputs[number]
@@ -229,18 +252,20 @@ class LabelUpsampler:
             planes[z] = self._carried[number].plane(0) if at < 0 else output.plane(at)
         for z, indices, weights in corners:
             plane, shares = planes[z]
-            term = plane.index_select(1, indices) * weights
+            term = plane.index_select(1, indices)[:, None] * weights
             values = term if values is None else values.add_(term)
             part = weights if shares is None else shares[indices] * weights
             share = part if share is None else share + part
         assert values is not None
+        assert share is not None
         all_ran = output.share is None and (not self._carried or self._carried[number].share is None)
-        return values, None if all_ran else share
+        return values.flatten(1), None if all_ran else share.flatten()
 
-    def _context_at(self, z: int, pixels: np.ndarray, context: ScanContext) -> ScanContext:
-        """The context of the prepared voxel nearest to each pixel."""
+    def _context_at(self, slices: range, pixels: np.ndarray, context: ScanContext) -> ScanContext:
+        """The context of the prepared voxel nearest to each pixel of the slices."""
         y, x = (
-            axis.nearest[index] for axis, index in zip(self._across, self._lines_columns(pixels), strict=True)
+            np.tile(axis.nearest[index], len(slices))
+            for axis, index in zip(self._across, self._lines_columns(pixels), strict=True)
         )
-        places = np.full_like(y, self.sampling.depth.nearest[z]), y, x
-        return context.at_voxels(*map(torch.from_numpy, places))
+        z = np.repeat(self.sampling.depth.nearest[slices.start : slices.stop], len(pixels))
+        return context.at_voxels(*map(torch.from_numpy, (z, y, x)))
