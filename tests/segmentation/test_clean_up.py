@@ -17,7 +17,7 @@ from continual_segment.segmentation.clean_up import (
     known_pieces,
     remove_islands,
 )
-from continual_segment.segmentation.components import boxes_of, components_of
+from continual_segment.segmentation.components import Runs
 from continual_segment.segmentation.nested import Nesting
 from continual_segment.volume import Grid, LabelMap
 
@@ -148,14 +148,14 @@ def test_slices_of_a_tilted_gantry_connect_where_the_patient_does():
     assert counts(found) == {AORTA: 12}
     assert removed.islands[0].pieces == 1
     upright = labels_of(*vessel, shape=(12, 40, 3))
-    assert len(components_of(upright, [AORTA], boxes_of(upright)).sizes) == 1 + 12  # by index they are apart
+    assert len(Runs.of(upright).components([AORTA]).sizes) == 1 + 12  # by index they are apart
 
 
 def test_boxes_are_as_long_as_in_the_patient_on_a_tilted_gantry_too():
     affine = CENTIMETRES.copy()
     affine[1, 2] = -30.0
     labels = labels_of(*((AORTA, np.s_[z, 3 * z, 0]) for z in range(12)), shape=(12, 40, 3), affine=affine)
-    extents = components_of(labels, [AORTA], boxes_of(labels)).boxes.extents_mm
+    extents = Runs.of(labels).components([AORTA]).boxes.extents_mm
     np.testing.assert_allclose(extents[1], [120, 10, 10])
 
 
@@ -165,26 +165,48 @@ def test_organs_whose_pieces_are_not_known_keep_every_voxel(known):
     assert np.array_equal(cleaned(labels, known)[0].voxels, labels.voxels)
 
 
-@pytest.mark.parametrize("slices", [1, 3, 16])
-def test_components_are_those_of_the_whole_map_however_it_is_divided(slices, monkeypatch):
-    monkeypatch.setattr(components, "SLICES_AT_ONCE", slices)
+@pytest.mark.parametrize("voxels", [1, 300, 10**6])
+def test_components_are_those_of_the_whole_map_however_it_is_read(voxels, monkeypatch):
+    monkeypatch.setattr(components, "VOXELS_AT_ONCE", voxels)
     mask = np.random.default_rng(0).random((20, 12, 12)) < 0.09
     labels = labels_of((LIVER, mask))
-    found = components_of(labels, [LIVER], boxes_of(labels))
+    runs = Runs.of(labels)
+    found = runs.components([LIVER])
     expected, count = ndimage.label(mask, np.ones((3, 3, 3)))
     assert count > 20
     assert found.sizes.tolist() == [0, *np.bincount(expected.ravel())[1:]]
-    numbers = np.zeros(mask.shape, int)
-    for place, own in found.numbered(found.sizes > 0):
-        numbers[place] = own
-    np.testing.assert_array_equal(numbers, expected)
-    corner = [part.start for part in boxes_of(labels)[LIVER]]
     for number, box in enumerate(ndimage.find_objects(expected), start=1):
-        assert (found.boxes.first[number] + corner).tolist() == [part.start for part in box]
-        assert (found.boxes.end[number] + corner).tolist() == [part.stop for part in box]
+        assert found.boxes.first[number].tolist() == [part.start for part in box]
+        assert found.boxes.end[number].tolist() == [part.stop for part in box]
+        numbers = np.arange(len(found.sizes)) == number
+        runs.fill(found.runs_of(numbers), MANDIBLE)
+        assert np.array_equal(labels.voxels == MANDIBLE, expected == number)
+        runs.fill(found.runs_of(numbers), LIVER)
 
 
-def test_memory_does_not_grow_with_the_slices_between_islands():
+@given(
+    voxels=st.integers(0, 2**32 - 1), share=st.floats(0.02, 0.6), shape=st.tuples(*[st.integers(1, 9)] * 3)
+)
+@settings(max_examples=100, deadline=None)
+def test_components_of_any_union_are_those_of_its_mask(voxels, share, shape):
+    rng = np.random.default_rng(voxels)
+    organs = np.where(rng.random(shape) < share, rng.choice([LIVER, AORTA, ARCH], shape), 0)
+    labels = labels_of((0, np.s_[:]), shape=shape)
+    labels.voxels[:] = organs
+    runs = Runs.of(labels)
+    for family in ([LIVER], [AORTA, ARCH], [LIVER, AORTA, ARCH]):
+        mask = np.isin(organs, family)
+        if mask.any():
+            expected = ndimage.label(mask, np.ones((3, 3, 3)))[0]
+            assert runs.components(family).sizes.tolist() == [0, *np.bincount(expected.ravel())[1:]]
+            ends = [np.flatnonzero(mask.any(axis=tuple({0, 1, 2} - {axis}))) for axis in range(3)]
+            cut = [at[0] == 0 or at[-1] == size - 1 for at, size in zip(ends, shape, strict=True)]
+            assert runs.cut(family).tolist() == cut
+
+
+def test_memory_does_not_grow_with_the_slices_between_islands(monkeypatch):
+    monkeypatch.setattr(components, "VOXELS_AT_ONCE", 2**16)
+
     def peak(slices):
         labels = labels_of((LIVER, np.s_[:3]), (LIVER, np.s_[-1, :5]), shape=(slices, 80, 80))
         tracemalloc.start()

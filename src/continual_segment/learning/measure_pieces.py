@@ -15,7 +15,7 @@ import numpy as np
 from continual_segment.body_parts.learn import label_map, training_cases
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.model.pieces import MOST_PIECES, Extent, OrganPieces
-from continual_segment.segmentation.components import boxes_of, components_of
+from continual_segment.segmentation.components import Runs
 from continual_segment.segmentation.nested import nesting_of
 from continual_segment.volume import LabelMap
 
@@ -50,18 +50,15 @@ def measure_pieces(dataset: PreparedDataset, at_most: int = 100) -> dict[str, Or
 
 def organs_in_scan(labels: LabelMap) -> Iterator[tuple[str, OrganInScan]]:
     """Every organ that a label map shows."""
-    families, boxes = nesting_of(labels).families(labels.names), boxes_of(labels)
+    families, runs = nesting_of(labels).families(labels.names), Runs.of(labels)
+    shown = runs.present
     for label, family in families.items():
-        if shown := [boxes[each] for each in family if each in boxes]:
-            found = components_of(labels, family, boxes)
+        if not shown.isdisjoint(family):
+            found = runs.components(family)
             real = found.sizes >= NEGLIGIBLE * found.sizes.sum()
-            ends = [
-                min(side.start for side in sides) == 0 or max(side.stop for side in sides) == length
-                for sides, length in zip(zip(*shown, strict=True), labels.grid.shape, strict=True)
-            ]
             extent = found.boxes.union(real).extents_mm[0]
             pieces_ml = found.sizes[1:] * labels.grid.voxel_ml
-            yield labels.names[label], OrganInScan(pieces_ml, extent, np.array(ends))
+            yield labels.names[label], OrganInScan(pieces_ml, extent, runs.cut(family))
 
 
 def largest_extent(scans: Sequence[OrganInScan]) -> Extent:

@@ -23,7 +23,7 @@ import numpy as np
 
 from continual_segment.model.pieces import OrganPieces
 from continual_segment.organs import Organ, owned_wholes
-from continual_segment.segmentation.components import Components, boxes_of, components_of
+from continual_segment.segmentation.components import Components, Runs
 from continual_segment.segmentation.nested import Nesting
 from continual_segment.segmentation.segment_config import SegmentConfig
 from continual_segment.volume import LabelMap, Volume
@@ -137,20 +137,22 @@ def remove_islands(
     Organs of one layer share no voxel, so their order has no effect.
     """
     config = config or CleanUpConfig()
-    boxes, families = boxes_of(labels), nesting.families(labels.names)
-    present = [label for label in labels.names if not boxes.keys().isdisjoint(families[label])]
+    runs, families = Runs.of(labels), nesting.families(labels.names)
+    shown = runs.present
+    present = [label for label in labels.names if not shown.isdisjoint(families[label])]
     islands, changed = {}, set()
     for label in sorted(set(present) & known.keys(), key=lambda label: len(nesting.chain(label))):
-        found = components_of(labels, families[label], boxes)
+        found = runs.components(families[label])
         least = config.least_voxels(known[label], int(found.sizes.max()), labels.grid.voxel_ml)
         kept = kept_components(found, least, config.longest_mm(known[label]))
         if kept[1:].all():
             continue
-        parts = [part for part in families[label] if part != label and part in boxes]
-        kept = with_every_part(kept, found, labels, parts)
+        parts = [part for part in families[label] if part != label and part in shown]
+        kept = with_every_part(kept, found, runs, parts)
         if not kept[1:].all():
             islands[label] = described(labels, label, found, kept)
-            changed |= fill(labels, found, kept, nesting.wholes.get(label, 0))
+            value = nesting.wholes.get(label, 0)
+            changed |= runs.fill(found.runs_of(~kept), value) | {value}
     return CleanUp(tuple(islands[label] for label in sorted(islands)), frozenset(changed - {0}))
 
 
@@ -173,12 +175,10 @@ def kept_components(found: Components, least: float, longest_mm: np.ndarray) -> 
     return kept
 
 
-def with_every_part(kept: np.ndarray, found: Components, labels: LabelMap, parts: list[int]) -> np.ndarray:
+def with_every_part(kept: np.ndarray, found: Components, runs: Runs, parts: list[int]) -> np.ndarray:
     """The same, and for a part that would disappear, the component with most of it."""
-    inside = np.zeros((len(parts), len(kept)), np.int64)
-    for place, numbers in found.numbered(found.sizes > 0) if parts else ():
-        for counts, part in zip(inside, parts, strict=True):
-            counts += np.bincount(numbers[labels.voxels[place] == part], minlength=len(kept))
+    label, length = runs.label[found.runs], runs.length[found.runs]
+    inside = [np.bincount(found.number, length * (label == part), len(kept)) for part in parts]
     rescued = [counts.argmax() for counts in inside if counts.any() and not counts[kept].any()]
     kept = kept.copy()
     kept[rescued] = True
@@ -188,13 +188,3 @@ def with_every_part(kept: np.ndarray, found: Components, labels: LabelMap, parts
 def described(labels: LabelMap, label: int, found: Components, kept: np.ndarray) -> RemovedIslands:
     ml = float(found.sizes[~kept].sum()) * labels.grid.voxel_ml
     return RemovedIslands(labels.names[label], round(ml, 3), int((~kept).sum()))
-
-
-def fill(labels: LabelMap, found: Components, kept: np.ndarray, value: int) -> set[int]:
-    """Overwrite the components that are not kept; returns the labels that this changes."""
-    changed = {value}
-    for place, numbers in found.numbered(~kept):
-        voxels, island = labels.voxels[place], ~kept[numbers]
-        changed.update(np.unique(voxels[island]).tolist())
-        voxels[island] = value
-    return changed

@@ -1,69 +1,36 @@
-"""Connected components of an organ in a label map, by 26-neighbourhood, within bounded memory.
+"""Connected components of organs in a label map, by 26-neighbourhood, from the runs of its lines.
 
-The box of an organ with islands may be as large as the scan. Components are found in slabs of a few slices
-and joined where slabs meet; only their sizes are kept, and voxels are numbered again where they are needed.
+A run is a stretch of one label along a line. A label map has a hundred times fewer runs than voxels, and they
+say all about it: runs of neighbouring lines that touch are in one component. So the map is read once for all
+organs, some slices at a time, and memory grows with the surfaces of organs.
 
 The slices of a tilted gantry are shifted against each other by up to several pixels. They are moved back
 before components are found, so that a thin vessel is one piece on such a grid as well, and boxes are as long
 as in the patient.
+
+In:  a label map
+Out: Runs, and of some organs the Components
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from itertools import pairwise, product
 
 import numpy as np
-from scipy import ndimage, sparse
+from scipy import sparse
 
 from continual_segment.volume import Grid, LabelMap
 
-Box3 = tuple[slice, slice, slice]
-NEIGHBOURS = np.ones((3, 3, 3), bool)
-SLICES_AT_ONCE = 16
-
-
-@dataclass(frozen=True, eq=False)
-class OrganSlab:
-    """Some slices of the box of an organ."""
-
-    labels: LabelMap
-    organs: tuple[int, ...]
-    """Labels that count as the organ."""
-    place: Box3
-    """In the label map."""
-    offsets: np.ndarray
-    """Pixels (z, 2), from 0, by which slices are moved in their planes (y, x)."""
-    room: tuple[int, int]
-    """Pixels (y, x) that the slices of all slabs need once they are moved."""
-
-    def components(self) -> np.ndarray:
-        """Number of the slab's own component at every voxel, from 1; slices are moved."""
-        found = self.labels.voxels[self.place]
-        mask = found == self.organs[0] if len(self.organs) == 1 else np.isin(found, self.organs)
-        if self.offsets.any() or mask.shape[1:] != self.room:
-            moved = np.zeros((len(mask), *self.room), bool)
-            for target, plane, part in zip(moved, mask, self._parts(mask.shape[1:]), strict=True):
-                target[part] = plane
-            mask = moved
-        return ndimage.label(mask, NEIGHBOURS)[0] if mask.any() else np.zeros(mask.shape, np.int32)
-
-    def at_place(self, moved: np.ndarray) -> np.ndarray:
-        """An array with moved slices as one of the voxels in the label map."""
-        shape = [part.stop - part.start for part in self.place]
-        if not self.offsets.any() and moved.shape[1:] == tuple(shape[1:]):
-            return moved
-        return np.stack([plane[part] for plane, part in zip(moved, self._parts(shape[1:]), strict=True)])
-
-    def _parts(self, plane_shape: Sequence[int]) -> list[tuple[slice, slice]]:
-        lines, columns = plane_shape
-        return [(slice(y, y + lines), slice(x, x + columns)) for y, x in self.offsets.tolist()]
+VOXELS_AT_ONCE = 2**20
+"""That are read for runs at a time."""
+NEXT_LINES = ((0, 1), (1, -1), (1, 0), (1, 1))
+"""(z, y) from a line to its neighbours; the others have this line as their neighbour."""
 
 
 @dataclass(frozen=True, eq=False)
 class Boxes:
-    """Boxes of components in voxels (z, y, x), counted from the corner of the organ's box."""
+    """Boxes of components in voxels (z, y, x) of the label map, slices of a tilted gantry moved back."""
 
     first: np.ndarray
     """(component, 3)"""
@@ -85,78 +52,134 @@ class Boxes:
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """The components of an organ, numbered from 1."""
+    """The components of some organs, numbered from 1 in the order of their first voxels."""
 
-    slabs: tuple[OrganSlab, ...]
-    number_of: tuple[np.ndarray, ...]
-    """Per slab, by the number of its own component, the number of the one that this belongs to; 0 is 0."""
+    runs: np.ndarray
+    """Which of the map's runs belong to them."""
+    number: np.ndarray
+    """Of the component of each of these."""
     sizes: np.ndarray
     """Voxels by number; that of 0 is 0."""
     boxes: Boxes
     """By number; that of 0 is empty."""
 
-    def numbered(self, wanted: np.ndarray) -> Iterator[tuple[Box3, np.ndarray]]:
-        """Slabs with `wanted` components (bool by number): place in the label map, and every voxel's number.
-
-        Voxels outside of the organ have number 0.
-        """
-        for slab, number_of in zip(self.slabs, self.number_of, strict=True):
-            if wanted[number_of].any():
-                yield slab.place, slab.at_place(number_of[slab.components()])
+    def runs_of(self, wanted: np.ndarray) -> np.ndarray:
+        """The map's runs in `wanted` components (bool by number)."""
+        return self.runs[wanted[self.number]]
 
 
-def boxes_of(labels: LabelMap) -> dict[int, Box3]:
-    """Label -> the box of its voxels, of all labels that occur."""
-    found = ndimage.find_objects(labels.voxels, max_label=max([0, *labels.names]))
-    return {label: box for label, box in enumerate(found, start=1) if box is not None}
+@dataclass(eq=False)
+class Runs:
+    """All runs of a label map that are not background, in the order of their voxels."""
+
+    labels: LabelMap
+    start: np.ndarray
+    """Index of the first voxel in the flattened map."""
+    length: np.ndarray
+    label: np.ndarray
+
+    @classmethod
+    def of(cls, labels: LabelMap) -> Runs:
+        """Read from the map, some lines at a time."""
+        width = labels.voxels.shape[2]
+        lines = labels.voxels.reshape(-1, width)
+        found = [np.zeros((3, 0), np.int64)]
+        at_once = max(1, VOXELS_AT_ONCE // width)
+        for first in range(0, len(lines), at_once):
+            found.append(_runs_in(lines[first : first + at_once], first * width))
+        start, length, label = np.concatenate(found, axis=1)
+        return cls(labels, start, length, label)
+
+    @property
+    def present(self) -> set[int]:
+        """All labels that occur."""
+        return set(np.unique(self.label).tolist()) - {0}
+
+    def components(self, organs: Collection[int]) -> Components:
+        """Of the union of some labels, of which at least one occurs."""
+        chosen = np.flatnonzero(np.isin(self.label, list(organs)))
+        z, y, x, end = self._places(chosen)
+        number = _numbered(z, y, x, end)
+        sizes = np.bincount(number, self.length[chosen]).astype(np.int64)
+        first, behind = np.full((len(sizes), 3), np.iinfo(np.int64).max), np.zeros((len(sizes), 3), np.int64)
+        for axis, (low, high) in enumerate(((z, z + 1), (y, y + 1), (x, end))):
+            np.minimum.at(first[:, axis], number, low)
+            np.maximum.at(behind[:, axis], number, high)
+        return Components(chosen, number, sizes, Boxes(first, behind, _steps_mm(self.labels.grid)))
+
+    def cut(self, organs: Collection[int]) -> np.ndarray:
+        """bool (z, y, x): whether voxels of these labels are at an end of the map."""
+        chosen = np.flatnonzero(np.isin(self.label, list(organs)))
+        (depth, height, width), start = self.labels.voxels.shape, self.start[chosen]
+        z, y, x = start // (height * width), start // width % height, start % width
+        ends = ((z, z, depth), (y, y, height), (x, x + self.length[chosen] - 1, width))
+        return np.array([low.min() == 0 or high.max() == size - 1 for low, high, size in ends])
+
+    def fill(self, runs: np.ndarray, value: int) -> set[int]:
+        """Give some runs another label, in the map as well; returns the labels that they had."""
+        before = set(np.unique(self.label[runs]).tolist())
+        voxels = self.labels.voxels.reshape(-1)
+        for start, length in zip(self.start[runs].tolist(), self.length[runs].tolist(), strict=True):
+            voxels[start : start + length] = value
+        self.label[runs] = value
+        return before
+
+    def _places(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Slice, line, first column and the one behind the last of some runs, with slices moved back."""
+        depth, height, width = self.labels.voxels.shape
+        start = self.start[chosen]
+        z, y, x = start // (height * width), start // width % height, start % width
+        down, across = _offsets(self.labels.grid, depth)[z].T
+        return z, y + down, x + across, x + across + self.length[chosen]
 
 
-def components_of(labels: LabelMap, organs: Collection[int], boxes: Mapping[int, Box3]) -> Components:
-    """Components of the union of some labels, of which at least one has a box."""
-    slabs = tuple(slabs_of(labels, tuple(organs), _union([boxes[each] for each in organs if each in boxes])))
-    sizes, links, firsts = [np.zeros(1, int)], [], [0]
-    corners = [np.zeros((1, 2, 3), int)]
-    below = np.zeros(slabs[0].room, int)
-    for slab in slabs:
-        own = slab.components()
-        bottom, top = (np.where(plane, plane + firsts[-1], 0) for plane in (own[0], own[-1]))
-        links.append(_touching(below, bottom))
-        sizes.append(np.bincount(own[own > 0])[1:])
-        corners.append(_corners(own, slab.place[0].start - slabs[0].place[0].start))
-        firsts.append(firsts[-1] + len(sizes[-1]))  # own number + first: unique among all slabs
-        below = top
-    joined = _joined(firsts[-1] + 1, np.concatenate(links, axis=1))
-    number_of = [np.append(0, joined[first + 1 : end + 1]) for first, end in pairwise(firsts)]
-    total = np.bincount(joined, np.concatenate(sizes)).astype(np.int64)
-    first, end = np.concatenate(corners).transpose(1, 0, 2)
-    joined_boxes = Boxes(*_joined_boxes(joined, first, end), _steps_mm(labels.grid))
-    return Components(slabs, tuple(number_of), total, joined_boxes)
+def _runs_in(lines: np.ndarray, before: int) -> np.ndarray:
+    """(3, run): start, length and label of the runs in some lines, which `before` voxels precede."""
+    begins = np.ones(lines.shape, bool)
+    np.not_equal(lines[:, 1:], lines[:, :-1], out=begins[:, 1:])
+    start = np.flatnonzero(begins)
+    length, label = np.diff(start, append=lines.size), lines.reshape(-1)[start]
+    organ = label > 0
+    return np.stack([start[organ] + before, length[organ], label[organ].astype(np.int64)])
 
 
-def slabs_of(labels: LabelMap, organs: tuple[int, ...], box: Box3) -> Iterator[OrganSlab]:
-    """The box of an organ in slabs."""
-    offsets = _offsets(labels.grid, box)
-    lines, columns = (part.stop - part.start for part in box[1:])
-    room = lines + int(offsets[:, 0].max()), columns + int(offsets[:, 1].max())
-    for first in range(box[0].start, box[0].stop, SLICES_AT_ONCE):
-        part = slice(first, min(first + SLICES_AT_ONCE, box[0].stop))
-        own = offsets[part.start - box[0].start : part.stop - box[0].start]
-        yield OrganSlab(labels, organs, (part, *box[1:]), own, room)
+def _numbered(z: np.ndarray, y: np.ndarray, x: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """The number of each run's component, from 1 in order of appearance."""
+    lines, columns = y.max() + 3, end.max() + 2  # with room for neighbours beyond the last
+    first, behind = _in_line(z, y, x, lines, columns), _in_line(z, y, end, lines, columns)
+    beside = np.flatnonzero(behind[:-1] == first[1:])
+    links = [np.stack([beside, beside + 1])]
+    for dz, dy in NEXT_LINES:
+        # of a neighbouring line, those runs touch that end where this one begins, or later, ...
+        low = np.searchsorted(behind, _in_line(z + dz, y + dy, x, lines, columns), side="left")
+        # ... and begin where it ends, or sooner: diagonal neighbours count
+        high = np.searchsorted(first, _in_line(z + dz, y + dy, end, lines, columns), side="right")
+        links.append(_pairs(low, high))
+    joined = np.concatenate(links, axis=1)
+    graph = sparse.coo_matrix((np.ones(joined.shape[1], bool), joined), (len(z), len(z)))
+    _, found = sparse.csgraph.connected_components(graph, directed=False)
+    _, appears, component = np.unique(found, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(appears))[component] + 1
 
 
-def _union(boxes: Collection[Box3]) -> Box3:
-    z, y, x = (
-        slice(min(part.start for part in along), max(part.stop for part in along))
-        for along in zip(*boxes, strict=True)
-    )
-    return z, y, x
+def _in_line(z: np.ndarray, y: np.ndarray, x: np.ndarray, lines: int, columns: int) -> np.ndarray:
+    """One number for a column of a line, in the order of voxels."""
+    return (z * lines + y + 1) * columns + x
 
 
-def _offsets(grid: Grid, box: Box3) -> np.ndarray:
+def _pairs(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """(2, n): each index with all from its `low` to before its `high`."""
+    counts = np.maximum(high - low, 0)
+    index = np.repeat(np.arange(len(low)), counts)
+    within = np.arange(len(index)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.stack([index, low[index] + within])
+
+
+def _offsets(grid: Grid, slices: int) -> np.ndarray:
     """Pixels (z, 2), from 0, by which the slices of a grid are shifted in their planes (y, x)."""
     x, y, z = grid.affine[:3, :3].T
     per_slice = np.array([z @ y / (y @ y), z @ x / (x @ x)])
-    offsets = np.rint(np.arange(box[0].start, box[0].stop)[:, None] * per_slice).astype(int)
+    offsets = np.rint(np.arange(slices)[:, None] * per_slice).astype(int)
     return offsets - offsets.min(axis=0)
 
 
@@ -165,39 +188,3 @@ def _steps_mm(grid: Grid) -> np.ndarray:
     x, y, _ = grid.affine[:3, :3].T
     pixel = np.linalg.norm(np.cross(x, y))
     return np.array([1000 * grid.voxel_ml / pixel, np.linalg.norm(y), np.linalg.norm(x)])
-
-
-def _corners(own: np.ndarray, slices_below: int) -> np.ndarray:
-    """(component, 2, 3): first voxel of every component of a slab, and the one behind the last."""
-    found = [box for box in ndimage.find_objects(own) if box is not None]
-    boxes = [[[part.start for part in box], [part.stop for part in box]] for box in found]
-    return np.array(boxes, int).reshape(-1, 2, 3) + np.array([slices_below, 0, 0])
-
-
-def _joined_boxes(joined: np.ndarray, first: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Boxes of components whose parts in the slabs have these boxes; `joined` numbers the parts."""
-    count = joined.max() + 1
-    lowest, highest = np.full((count, 3), np.iinfo(int).max), np.zeros((count, 3), int)
-    np.minimum.at(lowest, joined, first)
-    np.maximum.at(highest, joined, end)
-    return lowest, highest
-
-
-def _touching(below: np.ndarray, above: np.ndarray) -> np.ndarray:
-    """Pairs (2, n) of components in two neighbouring planes (y, x) that have voxels beside each other."""
-    keys = [np.zeros(0, np.int64)]
-    for dy, dx in product((-1, 0, 1), repeat=2):
-        lower = below[max(0, dy) : len(below) + min(0, dy), max(0, dx) : below.shape[1] + min(0, dx)]
-        upper = above[max(0, -dy) : len(above) + min(0, -dy), max(0, -dx) : above.shape[1] + min(0, -dx)]
-        both = (lower > 0) & (upper > 0)
-        keys.append(np.unique((lower[both].astype(np.int64) << 32) + upper[both]))
-    pairs = np.unique(np.concatenate(keys))
-    return np.stack([pairs >> 32, pairs & 0xFFFFFFFF])
-
-
-def _joined(count: int, links: np.ndarray) -> np.ndarray:
-    """By the number of a slab's component, that of the component it belongs to, in order of appearance."""
-    graph = sparse.coo_matrix((np.ones(links.shape[1]), links), (count, count))
-    _, found = sparse.csgraph.connected_components(graph, directed=False)
-    _, first, joined = np.unique(found, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[joined]
