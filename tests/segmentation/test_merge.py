@@ -37,7 +37,7 @@ def pack(voxels, organs=None, name="", coverage=None, aware=False, fingerprint=N
 def context(part=None, anomaly=None):
     """One slice in a body part, with this probability of disease in all voxels."""
     return ScanContext(
-        None if part is None else torch.tensor([part]),
+        None if part is None else torch.full((1, 1, 1), part),
         None if anomaly is None else torch.full((1, 1, 1), float(anomaly)),
     )
 

@@ -35,7 +35,7 @@ def all_voters_consensus(predictions, context):
         weighted = list(zip(votes, predictions, strict=True))
         organ = sum(weight * prediction.probability_of(candidate.organ) for weight, prediction in weighted)
         background = sum(weight * prediction.background for weight, prediction in weighted)
-        total, best = torch.stack(votes).sum(dim=0), torch.stack(votes).amax(dim=0)
+        total, best = sum(votes), torch.stack(votes).amax(dim=0)
         means.append(organ / total.clamp_min(1e-6))
         allowed.append(candidate.eligible & (organ > background) & (best >= LEAST_COVERED))
     factors = suppression_by_pairs(predictions, means, allowed)
@@ -75,9 +75,9 @@ def all_voters_background_aware(predictions, context):
 def all_voters_ensemble(predictions, context):
     means = []
     for candidate in predictions:
-        owners = torch.stack([prediction.knows(candidate.organ) for prediction in predictions]).sum(dim=0)
+        owners = sum(prediction.knows(candidate.organ).float() for prediction in predictions)
         probabilities = [prediction.probability_of(candidate.organ) for prediction in predictions]
-        means.append(torch.stack(probabilities).sum(dim=0) / owners)
+        means.append(sum(probabilities) / owners)
     return choose(predictions, means, scores=means)
 
 
@@ -144,3 +144,19 @@ def test_packs_without_a_common_organ_are_not_asked():
     assert packs_that_share(packs) == [[each] for each in packs]
     twin = made_up_pack(random, 20, packs[3].organ_ids[1:2].tolist())
     assert packs_that_share([*packs, twin])[3] == [packs[3], twin]
+
+
+@pytest.mark.parametrize("rule", RULES)
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), packs=st.integers(1, 20), nested=st.booleans())
+def test_a_voxel_is_decided_alike_whatever_others_are_asked_about(rule, seed, packs, nested):
+    random = np.random.default_rng(seed)
+    predictions = [made_up_pack(random, index, ORGANS) for index in range(packs)]
+    context, nesting = made_up_context(random), NESTING if nested else None
+    chosen = np.sort(random.choice(np.prod(SHAPE), 5, replace=False))
+    places = [torch.from_numpy(at) for at in np.unravel_index(chosen, SHAPE)]
+    whole = merge_predictions(RULES[rule], predictions, context, nesting)
+    few = [prediction.at_voxels(*places) for prediction in predictions]
+    part = merge_predictions(RULES[rule], few, context.at_voxels(*places), nesting)
+    for all_voxels, some in zip(whole, part, strict=True):
+        assert torch.equal(all_voxels[*places], some.flatten())

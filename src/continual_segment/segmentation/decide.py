@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -14,6 +15,16 @@ from continual_segment.segmentation.predictions import Decision, PackPrediction
 MergeRule = Callable[[Sequence[PackPrediction], ScanContext], Decision]
 LEAST_COVERED = 0.5
 """theta of the rule `threshold`, and the least coverage of a voter in `consensus` and `weighted`."""
+
+
+def sum_of(values: Sequence[Tensor]) -> Tensor:
+    """Added in their order: so rounding does not depend on how many voxels are asked about at once."""
+    return reduce(torch.add, values)
+
+
+def largest_of(values: Sequence[Tensor]) -> Tensor:
+    """The maximum at every voxel."""
+    return reduce(torch.maximum, values)
 
 
 def packs_that_share(predictions: Sequence[PackPrediction]) -> list[list[PackPrediction]]:

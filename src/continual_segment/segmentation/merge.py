@@ -26,7 +26,14 @@ import torch
 from torch import Tensor
 
 from continual_segment.segmentation.context import ScanContext
-from continual_segment.segmentation.decide import LEAST_COVERED, MergeRule, choose, packs_that_share
+from continual_segment.segmentation.decide import (
+    LEAST_COVERED,
+    MergeRule,
+    choose,
+    largest_of,
+    packs_that_share,
+    sum_of,
+)
 from continual_segment.segmentation.predictions import Decision, PackPrediction
 from continual_segment.segmentation.weighted import WeightedVote
 
@@ -56,9 +63,9 @@ def ensemble(predictions: Sequence[PackPrediction], context: ScanContext) -> Dec
     """The largest mean probability over all packs that know the organ; the paper's control."""
     means = []
     for candidate, sharing in zip(predictions, packs_that_share(predictions), strict=True):
-        owners = torch.stack([prediction.knows(candidate.organ) for prediction in sharing]).sum(dim=0)
+        owners = sum_of([prediction.knows(candidate.organ).float() for prediction in sharing])
         probabilities = [prediction.probability_of(candidate.organ) for prediction in sharing]
-        means.append(torch.stack(probabilities).sum(dim=0) / owners)
+        means.append(sum_of(probabilities) / owners)
     return choose(predictions, means, scores=means)
 
 
@@ -136,7 +143,7 @@ def consensus(predictions: Sequence[PackPrediction], context: ScanContext) -> De
         weighted = list(zip(votes, sharing, strict=True))
         organ = sum(weight * prediction.probability_of(candidate.organ) for weight, prediction in weighted)
         background = sum(weight * prediction.background for weight, prediction in weighted)
-        total, best = torch.stack(votes).sum(dim=0), torch.stack(votes).amax(dim=0)
+        total, best = sum_of(votes), largest_of(votes)
         means.append(organ / total.clamp_min(1e-6))
         allowed.append(candidate.eligible & (organ > background) & (best >= LEAST_COVERED))
     factors = suppression(predictions, means, allowed)

@@ -80,15 +80,22 @@ def merge_predictions(
     ranked = [predictions[index] for index in order]
     nesting = nesting or Nesting({})
     decision = rule([on_layer(prediction, nesting, 0) for prediction in ranked], context)
-    parts_known = any(nesting.wholes.keys() & prediction.organ_ids.tolist() for prediction in ranked)
-    for layer in range(1, nesting.depth + 1) if parts_known else ():
+    known = {organ for prediction in ranked for organ in prediction.organ_ids.tolist()}
+    wholes = torch.tensor(sorted({whole for organ in known for whole in nesting.chain(organ)[:-1]}))
+    for layer in range(1, nesting.depth + 1) if len(wholes) else ():
+        divided = torch.isin(decision.organ, wholes.to(decision.organ)).nonzero(as_tuple=True)
+        if not len(divided[0]):
+            break  # no organ that has won has parts, and on the next layers it is the same
+        winner = decision.organ[divided][:, None, None]
         parts = [
-            within(on_layer(prediction, nesting, layer), decision.organ, nesting) for prediction in ranked
+            within(on_layer(prediction.at_voxels(*divided), nesting, layer), winner, nesting)
+            for prediction in ranked
         ]
-        inner = rule(parts, context)
-        decision = Decision(
-            *(torch.where(inner.organ > 0, new, old) for new, old in zip(inner, decision, strict=True))
-        )
+        inner = rule(parts, context.at_voxels(*divided))
+        wins = inner.organ.flatten() > 0
+        places = [at[wins] for at in divided]
+        for target, new in zip(decision, inner, strict=True):
+            target[*places] = new.flatten()[wins]
     positions = torch.tensor([*order, -1], dtype=torch.int16, device=decision.pack.device)
     return decision._replace(pack=positions[decision.pack.long()])
 

@@ -95,6 +95,11 @@ class PackPrediction:
     wholes: Tensor | None = None
     """(channel,) int32: the organ that each channel's organ is part of, -1 if none."""
 
+    def at_voxels(self, *places: Tensor) -> PackPrediction:
+        """The prediction of some voxels by their z, y and x, each as a slice of its own (voxel, 1, 1)."""
+        z, y, x = places
+        return replace(self, probabilities=self.probabilities[:, z, y, x][..., None, None])
+
     @cached_property
     def _best(self) -> tuple[Tensor, Tensor]:
         best, channel = self.probabilities[1:].max(dim=0)

@@ -33,7 +33,13 @@ import torch
 from torch import Tensor
 
 from continual_segment.segmentation.context import ScanContext
-from continual_segment.segmentation.decide import LEAST_COVERED, choose, packs_that_share
+from continual_segment.segmentation.decide import (
+    LEAST_COVERED,
+    choose,
+    largest_of,
+    packs_that_share,
+    sum_of,
+)
 from continual_segment.segmentation.predictions import Decision, PackPrediction, PackProfile
 
 LEAST_DICE, MOST_DICE = 0.05, 0.95
@@ -88,12 +94,12 @@ class WeightedVote:
         ]
         reliability = self._reliability(organ, voters, votes)
         weights = [one * other for one, other in zip(trust, reliability, strict=True)]
-        total = torch.stack(weights).sum(dim=0).clamp_min(1e-12)
+        total = sum_of(weights).clamp_min(1e-12)
         pairs = [self._calibrated(voter, organ) for voter in voters]
         organ_sum, background_sum = (
             sum(weight * pair[which] for weight, pair in zip(weights, pairs, strict=True)) for which in (0, 1)
         )
-        best, most = torch.stack(trust).amax(dim=0), torch.stack(covered).amax(dim=0)
+        best, most = largest_of(trust), largest_of(covered)
         return Vote(organ_sum / total, background_sum / total, best, most)
 
     def _coverage(self, profile: PackProfile, context: ScanContext) -> Tensor | float:
@@ -113,7 +119,7 @@ class WeightedVote:
             for voter, coverage in zip(voters, covered, strict=True)
             if voter.profile.anomaly_aware
         ]
-        return torch.stack(believed).amax(dim=0) if believed else 0.0
+        return largest_of(believed) if believed else 0.0
 
     def _trust(self, profile: PackProfile, context: ScanContext, disease: Tensor | float) -> Tensor:
         health = 1.0 if profile.anomaly_aware else 1 - disease
@@ -127,7 +133,7 @@ class WeightedVote:
             voter.value_of(voter.profile.dice if self.reliability else {}, organ, 0.0) * vote
             for voter, vote in zip(voters, votes, strict=True)
         ]
-        best = torch.stack(known).amax(dim=0)
+        best = largest_of(known)
         dice = [torch.where(each > 0, each, best).clamp(LEAST_DICE, MOST_DICE) for each in known]
         return [each / (1 - each) for each in dice]
 
@@ -139,5 +145,5 @@ class WeightedVote:
         power = 1 / torch.as_tensor(voter.value_of(voter.profile.temperature, organ, 1.0))
         rest = (1 - known - background).clamp_min(0)
         powers = [each**power for each in (known, background, rest)]
-        total = torch.stack(powers).sum(dim=0)
+        total = sum_of(powers)
         return powers[0] / total, powers[1] / total
