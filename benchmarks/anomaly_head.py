@@ -76,6 +76,8 @@ def main() -> None:
     # the rule `literal` reads disease whatever packs there are; without body parts the head runs everywhere
     config = SegmentConfig(progress=False, merge="literal", body_parts=False)
     segmenter = Segmenter(model, packs=[args.pack or model.pack_names[0]], config=config)
+    for head in segmenter.heads:
+        head.kernels = []  # what it finds itself, before that spreads by the size of tumours
     choosing = list(read_split(segmenter, args.tumours, "validation"))
     testing = list(read_split(segmenter, args.tumours, "test"))
     for folder in args.healthy:
