@@ -3,10 +3,11 @@
     python benchmarks/anomaly_head.py MODEL PREPARED=RAW --healthy RAW ... --out FILE [--pack NAME]
 
 PREPARED and RAW are a dataset with tumour masks, whose validation and test splits are used; --healthy are
-raw datasets of patients without tumours. A finding is a connected component above a threshold; one that
-touches no tumour is false. The threshold is chosen on the validation split and the first half of the healthy
-scans: the lowest at which there is at most one false finding in ten scans. All figures are of the test split
-and the second half. PACK, by default the model's first, runs beside the head, which needs its windows.
+raw datasets of patients without tumours. A finding is a connected component above a threshold with at least
+so many voxels; one that touches no tumour is false. Threshold and size are chosen on the validation split and
+the first half of the healthy scans: of those with at most one false finding in ten healthy scans, the pair by
+which most tumours are found. All figures are of the test split and the second half. PACK, by default the
+model's first, runs beside the head, which needs its windows.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +31,8 @@ from continual_segment.segmentation.prepared_scan import prepare_for_windows
 from continual_segment.segmentation.sliding_window import SlidingWindow
 from continual_segment.volume import LabelMap, Volume
 
-THRESHOLDS = np.round(np.arange(0.1, 0.99, 0.02), 2)
+THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
+LEAST_VOXELS = (1, 3, 6, 12, 25)
 FALSE_PER_SCAN = 0.1
 """Findings in healthy scans that are tolerated when the threshold is chosen."""
 EVERYWHERE = np.ones((3, 3, 3))
@@ -49,9 +52,13 @@ class Read:
         found, there = self.disease > 0.5, self.truth > 0
         return float(2 * (found & there).sum() / (found.sum() + there.sum())) if there.any() else None
 
-    def findings(self, threshold: float) -> tuple[dict[int, tuple[int, int]], int]:
+    def findings(self, threshold: float, voxels: int) -> tuple[dict[int, tuple[int, int]], int]:
         """Per label, tumours and those that were found; false findings."""
-        findings, count = ndimage.label(self.disease > threshold, EVERYWHERE)
+        findings, _ = ndimage.label(self.disease > threshold, EVERYWHERE)
+        large = np.bincount(findings.ravel()) >= voxels
+        large[0] = False
+        findings = np.where(large[findings], findings, 0)
+        count = int(large.sum())
         true = set(np.unique(findings[self.truth > 0]).tolist()) - {0}
         kinds = {}
         for label in np.unique(self.truth[self.truth > 0]).tolist():
@@ -84,8 +91,8 @@ def main() -> None:
         healthy = list(read_healthy(segmenter, folder))
         choosing += healthy[: len(healthy) // 2]
         testing += healthy[len(healthy) // 2 :]
-    threshold = chosen_threshold(choosing)
-    found = summary(testing, threshold, args.tumours.raw)
+    limits = chosen_limits(choosing)
+    found = summary(testing, *limits, args.tumours.raw)
     write_json(args.out, found)
     for what, value in found.items():
         print(f"{what}: {value}")
@@ -127,28 +134,37 @@ def read(segmenter: Segmenter, scan: Volume, truth: LabelMap) -> Read:
     return Read(disease, truth.voxels)
 
 
-def chosen_threshold(reads: Sequence[Read]) -> float:
-    """The lowest with few false findings in scans without a tumour."""
+def chosen_limits(reads: Sequence[Read]) -> tuple[float, int]:
+    """Threshold and size by which most tumours are found, with few false findings in healthy scans."""
     healthy = [each for each in reads if not each.truth.any()]
-    for threshold in THRESHOLDS.tolist():
-        if sum(each.findings(threshold)[1] for each in healthy) <= FALSE_PER_SCAN * len(healthy):
-            return threshold
-    return float(THRESHOLDS[-1])
+    diseased = [each for each in reads if each.truth.any()]
+
+    def found(limits: tuple[float, int]) -> int:
+        kinds = [each.findings(*limits)[0].values() for each in diseased]
+        return sum(seen for of in kinds for _, seen in of)
+
+    allowed = [
+        limits
+        for limits in product(THRESHOLDS, LEAST_VOXELS)
+        if sum(each.findings(*limits)[1] for each in healthy) <= FALSE_PER_SCAN * len(healthy)
+    ]
+    return max(allowed, key=found, default=(THRESHOLDS[-1], LEAST_VOXELS[-1]))
 
 
-def summary(reads: Sequence[Read], threshold: float, dataset: RawDataset) -> dict[str, object]:
+def summary(reads: Sequence[Read], threshold: float, voxels: int, dataset: RawDataset) -> dict[str, object]:
     healthy = [each for each in reads if not each.truth.any()]
     diseased = [each for each in reads if each.truth.any()]
     names, counts = dict(enumerate((organ.name for organ in dataset.organs), start=1)), {}
     for each in diseased:
-        for label, (number, found) in each.findings(threshold)[0].items():
+        for label, (number, found) in each.findings(threshold, voxels)[0].items():
             there, seen = counts.get(names[label], (0, 0))
             counts[names[label]] = (there + number, seen + found)
     tumours, seen = (sum(column) for column in zip(*counts.values(), strict=True))
     return {
         "threshold": threshold,
+        "least voxels": voxels,
         "healthy scans": len(healthy),
-        "false findings per healthy scan": sum(each.findings(threshold)[1] for each in healthy)
+        "false findings per healthy scan": sum(each.findings(threshold, voxels)[1] for each in healthy)
         / max(1, len(healthy)),
         "diseased scans": len(diseased),
         "tumours": tumours,
@@ -156,6 +172,11 @@ def summary(reads: Sequence[Read], threshold: float, dataset: RawDataset) -> dic
         "tumours and found, by kind": dict(sorted(counts.items())),
         "mean dice of scans": round(float(np.mean([each.dice() for each in diseased])), 4),
         "dice of all voxels": round(pooled_dice(diseased), 4),
+        "dice of all voxels, by the only kind in a scan": {
+            name: round(pooled_dice(alone), 4)
+            for label, name in names.items()
+            if (alone := [each for each in diseased if set(np.unique(each.truth)) == {0, label}])
+        },
     }
 
 
