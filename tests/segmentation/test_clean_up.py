@@ -165,6 +165,13 @@ def test_organs_whose_pieces_are_not_known_keep_every_voxel(known):
     assert np.array_equal(cleaned(labels, known)[0].voxels, labels.voxels)
 
 
+def test_a_map_in_another_order_of_memory_is_cleaned_up_in_place():
+    labels = labels_of((LIVER, np.s_[0:6, 0:6, 0:6]), (LIVER, np.s_[10, 8:10, 8]))
+    turned = LabelMap(np.asfortranarray(labels.voxels)[:, ::-1], labels.grid, labels.names)
+    assert remove_islands(turned, KNOWN, NESTING).islands[0].pieces == 1
+    assert counts(turned) == {LIVER: 216}
+
+
 @pytest.mark.parametrize("voxels", [1, 300, 10**6])
 def test_components_are_those_of_the_whole_map_however_it_is_read(voxels, monkeypatch):
     monkeypatch.setattr(components, "VOXELS_AT_ONCE", voxels)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from scipy import ndimage
 from torch import Tensor
 
 from continual_segment.body_parts.learn import label_map, training_cases
@@ -29,6 +28,7 @@ from continual_segment.model import Model
 from continual_segment.model.checks import check_name
 from continual_segment.model.head import MOST_RADIUS_MM, AnomalyHead, add_head, head_file
 from continual_segment.networks import Decoder, DecoderPlan, NetworkConfig
+from continual_segment.segmentation.components import Runs
 from continual_segment.training import TrainConfig
 from continual_segment.training.distributed import on_main
 from continual_segment.training.train import Rows
@@ -112,10 +112,10 @@ def tumour_radius_mm(dataset: PreparedDataset, at_most: int = 100) -> float | No
     """Mean radius of balls of the volumes of all tumours in the training scans, at most so many scans."""
     radii: list[float] = []
     for case in training_cases(dataset, at_most):
-        labels = label_map(dataset, case)
-        lumps, _ = ndimage.label(labels.voxels > 0)
-        cubic_mm = np.bincount(lumps.ravel())[1:] * labels.grid.voxel_ml * 1000
-        radii += np.cbrt(0.75 / np.pi * cubic_mm).tolist()
+        runs = Runs.of(label_map(dataset, case))
+        if runs.present:
+            cubic_mm = runs.components(runs.present).sizes[1:] * runs.labels.grid.voxel_ml * 1000
+            radii += np.cbrt(0.75 / np.pi * cubic_mm).tolist()
     return round(min(float(np.mean(radii)), MOST_RADIUS_MM), 2) if radii else None
 
 

@@ -1,8 +1,8 @@
-"""AnomalyHead: detects diseased tissue in a scan, learned on the frozen encoder, in one file.
+"""AnomalyHead: detects diseased tissue in a scan, learned with or after the encoder, in one file.
 
 It is a decoder of projections with one class: by the paper's count 0.04 of nnU-Net's decoder. Like a pack it
-fits the encoder it was learned on and no other, can be added to a model at any time and
-changes nothing that is there. Where several are installed, the most certain one decides.
+fits the encoder it was learned on and no other, can be added to a model at any time and changes
+nothing that is there. Where several are installed, the most certain one decides.
 """
 
 from __future__ import annotations

@@ -80,13 +80,13 @@ class Runs:
 
     @classmethod
     def of(cls, labels: LabelMap) -> Runs:
-        """Read from the map, some lines at a time."""
-        width = labels.voxels.shape[2]
-        lines = labels.voxels.reshape(-1, width)
+        """Read from the map, some slices at a time."""
+        slices, height, width = labels.voxels.shape
         found = [np.zeros((3, 0), np.int64)]
-        at_once = max(1, VOXELS_AT_ONCE // width)
-        for first in range(0, len(lines), at_once):
-            found.append(_runs_in(lines[first : first + at_once], first * width))
+        at_once = max(1, VOXELS_AT_ONCE // (height * width))
+        for first in range(0, slices, at_once):
+            lines = labels.voxels[first : first + at_once].reshape(-1, width)
+            found.append(_runs_in(lines, first * height * width))
         start, length, label = np.concatenate(found, axis=1)
         return cls(labels, start, length, label)
 
@@ -110,26 +110,23 @@ class Runs:
     def cut(self, organs: Collection[int]) -> np.ndarray:
         """bool (z, y, x): whether voxels of these labels are at an end of the map."""
         chosen = np.flatnonzero(np.isin(self.label, list(organs)))
-        (depth, height, width), start = self.labels.voxels.shape, self.start[chosen]
-        z, y, x = start // (height * width), start // width % height, start % width
-        ends = ((z, z, depth), (y, y, height), (x, x + self.length[chosen] - 1, width))
+        z, y, x = np.unravel_index(self.start[chosen], self.labels.voxels.shape)
+        ends = zip((z, y, x), (z, y, x + self.length[chosen] - 1), self.labels.voxels.shape, strict=True)
         return np.array([low.min() == 0 or high.max() == size - 1 for low, high, size in ends])
 
     def fill(self, runs: np.ndarray, value: int) -> set[int]:
         """Give some runs another label, in the map as well; returns the labels that they had."""
         before = set(np.unique(self.label[runs]).tolist())
-        voxels = self.labels.voxels.reshape(-1)
-        for start, length in zip(self.start[runs].tolist(), self.length[runs].tolist(), strict=True):
-            voxels[start : start + length] = value
+        places = zip(*np.unravel_index(self.start[runs], self.labels.voxels.shape), strict=True)
+        for (z, y, x), length in zip(places, self.length[runs].tolist(), strict=True):
+            self.labels.voxels[z, y, x : x + length] = value
         self.label[runs] = value
         return before
 
     def _places(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Slice, line, first column and the one behind the last of some runs, with slices moved back."""
-        depth, height, width = self.labels.voxels.shape
-        start = self.start[chosen]
-        z, y, x = start // (height * width), start // width % height, start % width
-        down, across = _offsets(self.labels.grid, depth)[z].T
+        z, y, x = np.unravel_index(self.start[chosen], self.labels.voxels.shape)
+        down, across = _offsets(self.labels.grid, self.labels.voxels.shape[0])[z].T
         return z, y + down, x + across, x + across + self.length[chosen]
 
 

@@ -3,8 +3,8 @@
 Four datasets are learned one after the other, as in the paper: a broad one of random body parts, one of the
 chest that shares four organs with it, one of head and neck that shares none, and the esophagus again in
 patients who all have a tumour there. A fifth holds masks of tumours in six places, for the anomaly head; a
-patient may have several, or none in the scanned part of the body. Every dataset comes
-from its own scanners: kernel, noise, contrast and the way patients lie differ.
+patient may have several, or none in the scanned part of the body. Every dataset comes from its own scanners:
+kernel, noise, contrast and the way patients lie differ.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class PhantomDataset:
     soft_tumour_shares: Mapping[SoftSite, float] = field(default_factory=dict)
 
     def with_disease(self, disease: Disease) -> PhantomDataset:
-        """Other patients on the same scanner, so that disease and scanner can be told apart."""
+        """Other patients on the same scanner: this separates the effects of disease and scanner."""
         if disease == "usual":
             return self
         esophagus = 1.0 if disease == "esophagus" else 0.0
