@@ -1,7 +1,10 @@
-"""What int8 costs in Dice and saves in time, on the test scans of a demo.
+"""What int8 costs in Dice and saves in time, on the test scans of a model's datasets.
 
     conseg demo --out DEMO
     python benchmarks/int8_dice.py DEMO > results/performance/int8_dice.md
+
+Any folder with model/ and raw/, where the names of datasets end with those of their packs, takes the place of
+DEMO, such as that of benchmarks/starter.py.
 
 The networks are calibrated on training scans; each pack then segments all test scans of its dataset, in
 float32 (eager) and in int8 in turn, in one thread. Shown: Dice of both per dataset and per organ, their
@@ -75,7 +78,12 @@ def main() -> None:
             f"Calibrated on {args.windows} windows of {len(scans)} training scans in {seconds:.0f} CPU "
             f"seconds; {machine} VNNI; one thread.\n"
         )
-        show({each.name: compare(model, each, args.scans) for each in datasets})
+        packs = {each: pack_of(model, each) for each in datasets}
+        show({pack: compare(model, pack, each, args.scans) for each, pack in packs.items()})
+
+
+def pack_of(model: Model, folder: Path) -> str:
+    return next(name for name in model.pack_names if folder.name.endswith(name))
 
 
 def training_scans(folder: Path, count: int) -> list[Path]:
@@ -84,9 +92,8 @@ def training_scans(folder: Path, count: int) -> list[Path]:
     return [paths[name] for name in sorted(paths) if splits[name] == "train"][:count]
 
 
-def compare(model: Model, folder: Path, scans: int) -> dict[str, Found]:
-    """Both backends on the test scans of a dataset, scan by scan in turn."""
-    pack = next(name for name in model.pack_names if folder.name.endswith(name))
+def compare(model: Model, pack: str, folder: Path, scans: int) -> dict[str, Found]:
+    """Both backends on the test scans of a pack's dataset, scan by scan in turn."""
     found = {backend: Found() for backend in BACKENDS}
     segmenters = {
         backend: Segmenter(model, packs=[pack], config=SegmentConfig(backend=backend, progress=False))
@@ -156,7 +163,7 @@ def show(found: dict[str, dict[str, Found]]) -> None:
 
 def pairs(found: dict[str, dict[str, Found]]) -> Iterator[tuple[str, tuple[Found, Found]]]:
     for name, both in found.items():
-        yield name.partition("_")[2], (both["eager"], both["int8"])
+        yield name, (both["eager"], both["int8"])
 
 
 def means(base: Found, other: Found) -> str:

@@ -17,7 +17,6 @@ from continual_segment.networks import (
     paper_count,
     true_count,
 )
-from continual_segment.segmentation.windows import covering_corners
 from continual_segment.training.validate import patch_dice
 
 QUICK = PruneConfig(validation_windows=6, candidates=0, timing_repeats=1)
@@ -149,36 +148,7 @@ def test_a_decoder_of_projections_is_only_fine_tuned(phantom_step):
     assert pruned.decoder.plan == plan
 
 
-# What judges them
-
-
-def test_windows_cover_every_voxel_of_the_validation_scans_and_no_other_scan(datasets, preset):
-    dataset = datasets["chest"]
-    windows = CoveringWindows(dataset, preset.patches.size, 10_000)
-    names = {case.name for case, _ in windows.places}
-    assert names == set(dataset.case_names("validation"))
-    for name in names:
-        case = dataset.case(name)
-        seen = torch.zeros(case.shape, dtype=torch.bool)
-        for other, corner in windows.places:
-            if other.name == name:
-                box = tuple(
-                    slice(max(at, 0), max(at + n, 0)) for at, n in zip(corner, windows.size, strict=True)
-                )
-                seen[box] = True
-        assert seen.all()
-
-
-def test_a_scan_smaller_than_a_window_lies_in_its_middle():
-    assert covering_corners((4, 20, 8), (8, 10, 8)) == [[-2, 0, 0], [-2, 10, 0]]
-
-
-def test_too_many_windows_are_thinned_out_evenly(datasets, preset):
-    everything = CoveringWindows(datasets["chest"], preset.patches.size, 10_000).places
-    some = CoveringWindows(datasets["chest"], preset.patches.size, 3).places
-    assert len(some) == 3
-    assert some[0][1] == everything[0][1]
-    assert some[-1][1] == everything[-1][1]
+# Settings
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,7 @@ from continual_segment.files.atomic import write_json
 from continual_segment.learning.train_decoder import FrozenStep
 from continual_segment.learning.validation import CoveringWindows, dice_of_decoders
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
-from continual_segment.networks import (
-    Decoder,
-)
+from continual_segment.networks import Decoder
 from continual_segment.training.distributed import on_main
 
 Key = TypeVar("Key")
@@ -57,7 +55,8 @@ class Judge:
     ) -> Any:
         """What was computed for these weights and settings before, or now; by the first process alone."""
         path = self.step.run / f"{file}.json"
-        signature = fingerprint_data([fingerprint_tensors(weights), len(self.windows), *settings])
+        places = [[case.name, *corner] for case, corner in self.windows.places]
+        signature = fingerprint_data([fingerprint_tensors(weights), places, *settings])
         kept = on_main(lambda: stored_or_computed(path, signature, compute))
         self.seconds += kept["seconds"]
         return kept["result"]

@@ -20,7 +20,7 @@ from continual_segment.learning.learn_config import LearnConfig
 from continual_segment.learning.same_preparation import check_preparation
 from continual_segment.learning.shrink import ShrinkConfig, Shrinking
 from continual_segment.learning.split_budget import split_budget
-from continual_segment.learning.step import check_splits, rounded, run_folder
+from continual_segment.learning.step import check_comparable, check_splits, rounded, run_folder
 from continual_segment.learning.train_decoder import FrozenStep, PatchSource, StageResult
 from continual_segment.model import Model, OrganPack
 from continual_segment.networks import DecoderPlan, GeneralEncoder
@@ -107,6 +107,7 @@ def check_shrinkable(pack: OrganPack, dataset: PreparedDataset, model: Model) ->
             f"{dataset.folder} has {', '.join(found)}; pack '{pack.name}' has {', '.join(expected)}. Give "
             "the dataset that the pack was learned from."
         )
+    check_comparable(dataset.learnable())
 
 
 def is_whole(pack: OrganPack) -> bool:

@@ -193,6 +193,8 @@ def checked_step(
     check_loss(settings, model.network if model else config.network)
     patches = config.patches.of_later_step(model.window) if model else config.patches
     source = PatchSource(dataset.learnable(), patches, config.augment)
+    if config.stage.stages != ("train",):
+        check_comparable(source.dataset)
     length = 1.0 if model else config.stage.first_step
     shrink = shrink_config(config, model, source)
     return StepStart(name, model, source, settings, run_folder(folder, name), None, length, shrink)
@@ -279,6 +281,17 @@ def check_splits(dataset: PreparedDataset) -> None:
                 f"{dataset.folder}: no case falls into the {split} split. Learning needs three cases at "
                 "least: add scans to the raw dataset and prepare it again."
             )
+
+
+def check_comparable(dataset: PreparedDataset) -> None:
+    """Whether decoders can be compared with each other."""
+    if not any(dataset.case(name).foreground_rows for name in dataset.case_names("validation")):
+        names = ", ".join(organ.name for organ in dataset.organs)
+        raise DatasetError(
+            f"{dataset.folder}: no scan of the validation split shows {names}, so there is nothing to choose "
+            "a smaller decoder by. Add scans to the raw dataset and prepare it again, or keep the whole "
+            "decoder: `conseg learn --stages train`."
+        )
 
 
 def check_loss(settings: TrainConfig, network: NetworkConfig) -> None:

@@ -1,12 +1,15 @@
 """Validation windows that cover scans: what decoders are chosen by.
 
 Random patches show more organ than a scan does, and a few of them judge by chance. Windows side by side
-show a scan as segmentation will meet it, false positives far from any organ included.
+show a scan as segmentation will meet it, false positives far from any organ included. Where there are more
+than can be judged, most of those that are kept show an organ: a scan may have one window of the esophagus
+among thirty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -22,16 +25,19 @@ from continual_segment.segmentation.windows import covering_corners, spread_even
 from continual_segment.training.validate import Overlaps
 
 Key = TypeVar("Key")
+SHARE_WITH_ORGANS = 0.75
+"""Of the windows that are kept, at least, if so many show an organ."""
 
 
 class CoveringWindows(Dataset):
-    """Windows side by side over the validation scans, evenly thinned out to at most `count`."""
+    """Windows side by side over the validation scans, thinned out to at most `count`."""
 
     def __init__(self, dataset: PreparedDataset, size: tuple[int, int, int], count: int) -> None:
         self.size = size
         cases = [dataset.case(name) for name in dataset.case_names("validation")]
         places = [(case, corner) for case in cases for corner in covering_corners(case.shape, size)]
-        self.places: list[tuple[PreparedCase, list[int]]] = spread_evenly(places, count)
+        shown = [organs for case in cases for organs in organs_in_windows(case, size)]
+        self.places: list[tuple[PreparedCase, list[int]]] = [places[n] for n in thinned_out(shown, count)]
 
     def __len__(self) -> int:
         return len(self.places)
@@ -40,6 +46,43 @@ class CoveringWindows(Dataset):
         case, corner = self.places[number]
         image, labels = read_box(case, corner, self.size)
         return torch.from_numpy(image)[None, None], torch.from_numpy(labels.astype(np.int64))[None]
+
+
+def organs_in_windows(case: PreparedCase, size: tuple[int, int, int]) -> list[set[int]]:
+    """The organs that each window over a scan shows, as far as a sample of their voxels tells."""
+    foreground, found = case.foreground, []
+    for corner in covering_corners(case.shape, size):
+        low, high = np.array(corner), np.add(corner, size)
+        found.append(
+            {organ for organ, at in foreground.items() if ((at >= low) & (at < high)).all(axis=1).any()}
+        )
+    return found
+
+
+def thinned_out(shown: Sequence[set[int]], count: int) -> list[int]:
+    """Numbers of at most `count` windows: every organ's evenly spread, then some of those without any."""
+    if len(shown) <= count:
+        return list(range(len(shown)))
+    showing: Mapping[int, list[int]] = defaultdict(list)
+    for number, organs in enumerate(shown):
+        for organ in organs:
+            showing[organ].append(number)
+    empty = [number for number, organs in enumerate(shown) if not organs]
+    most = max(round(SHARE_WITH_ORGANS * count), count - len(empty))
+    kept = spread_over_organs(showing, most)
+    return sorted([*kept, *spread_evenly(empty, count - len(kept))])
+
+
+def spread_over_organs(showing: Mapping[int, list[int]], count: int) -> list[int]:
+    """At most `count` of the windows that show organs; one of each organ, then another, and so on."""
+    kept: dict[int, None] = {}
+    for each in range(1, max(map(len, showing.values()), default=0) + 1):
+        for organ in sorted(showing, key=lambda organ: (len(showing[organ]), organ)):
+            for number in spread_evenly(showing[organ], each):
+                if len(kept) == count:
+                    return list(kept)
+                kept[number] = None
+    return list(kept)
 
 
 @torch.no_grad()

@@ -1,0 +1,75 @@
+"""Which windows of the validation scans judge decoders."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from continual_segment.data.prepared import PreparedDataset
+from continual_segment.errors import DatasetError
+from continual_segment.learning.step import check_comparable
+from continual_segment.learning.validation import CoveringWindows, organs_in_windows, thinned_out
+from continual_segment.segmentation.windows import covering_corners
+
+
+def test_windows_cover_every_voxel_of_the_validation_scans_and_no_other_scan(datasets, preset):
+    dataset = datasets["chest"]
+    windows = CoveringWindows(dataset, preset.patches.size, 10_000)
+    names = {case.name for case, _ in windows.places}
+    assert names == set(dataset.case_names("validation"))
+    for name in names:
+        case = dataset.case(name)
+        seen = torch.zeros(case.shape, dtype=torch.bool)
+        for other, corner in windows.places:
+            if other.name == name:
+                box = tuple(
+                    slice(max(at, 0), max(at + n, 0)) for at, n in zip(corner, windows.size, strict=True)
+                )
+                seen[box] = True
+        assert seen.all()
+
+
+def test_a_scan_smaller_than_a_window_lies_in_its_middle():
+    assert covering_corners((4, 20, 8), (8, 10, 8)) == [[-2, 0, 0], [-2, 10, 0]]
+
+
+def test_a_window_shows_the_organs_that_are_in_it(datasets, preset):
+    case = datasets["chest"].case(datasets["chest"].case_names("validation")[0])
+    shown = organs_in_windows(case, preset.patches.size)
+    for corner, organs in zip(covering_corners(case.shape, preset.patches.size), shown, strict=True):
+        box = tuple(slice(max(at, 0), at + n) for at, n in zip(corner, preset.patches.size, strict=True))
+        assert organs <= set(case.labels[box].ravel().tolist()) - {0}
+    assert set().union(*shown) == set(case.foreground_rows)
+
+
+def test_a_few_windows_show_an_organ_that_is_in_one_of_a_hundred():
+    shown = [set() for _ in range(100)]
+    shown[41] = {1}
+    assert 41 in thinned_out(shown, 4)
+
+
+@given(st.lists(st.sets(st.integers(1, 5)), max_size=40), st.integers(1, 50))
+def test_windows_are_thinned_out_to_the_number_and_most_of_them_show_an_organ(shown, count):
+    kept = thinned_out(shown, count)
+    assert kept == sorted(set(kept))
+    assert len(kept) == min(count, len(shown))
+    showing = sum(bool(organs) for organs in shown)
+    assert sum(bool(shown[number]) for number in kept) >= min(showing, round(0.75 * len(kept)))
+
+
+@given(st.lists(st.sets(st.integers(1, 3)), min_size=1, max_size=40), st.integers(4, 50))
+def test_every_organ_is_among_a_few_windows(shown, count):
+    found = set().union(*(shown[number] for number in thinned_out(shown, count)))
+    assert found == set().union(*shown)
+
+
+def test_validation_scans_without_any_organ_are_refused_before_anything_is_learned(datasets, monkeypatch):
+    dataset = datasets["chest"]
+    case = PreparedDataset.case
+    monkeypatch.setattr(
+        PreparedDataset, "case", lambda self, name: replace(case(self, name), foreground_rows={})
+    )
+    with pytest.raises(DatasetError, match="no scan of the validation split shows"):
+        check_comparable(dataset)
