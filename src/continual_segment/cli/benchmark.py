@@ -28,6 +28,7 @@ examples:
   conseg benchmark --preset laptop --orders A --methods ours,mib,plop --datasets RAW1 RAW2 RAW3 --out mine
   conseg benchmark --datasets Dataset001_Neck Dataset002_Larynx --anomaly Larynx='larynx tumour' --out neck
   conseg benchmark --preset demo --methods ours,mib,mib:kd_weight=100 --out benchmark
+  conseg benchmark --preset demo --methods ours,mib --seeds 3 --out benchmark
 """
 METHOD_LINES = "\n".join(f"  {name:13} {entry.summary}" for name, entry in METHODS.items())
 EPILOG = f"""{EXAMPLES}
@@ -45,7 +46,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         help="learn datasets one after the other by several methods, and compare",
         description="Learn datasets in one or more orders by each method, segment held-out scans of all\n"
         "datasets learned so far after every step, and write the tables of the paper. The first step is\n"
-        "trained once. Run the command again to resume; orders and methods can be added later.",
+        "trained once. Run the command again to resume; orders, methods and seeds can be added later.",
         epilog=EPILOG,
     )
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="OUT", help="folder")
@@ -56,6 +57,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--methods", type=_methods, default=list(METHODS), metavar="M,N",
         help=f"what to compare (default: all, {','.join(METHODS)})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seeds", type=int, default=1, metavar="N",
+        help="learn the later steps of every method with so many seeds from the one first step; tables then "
+        "show mean and standard deviation (default: 1)",
     )  # fmt: skip
     parser.add_argument(
         "--datasets", type=Path, nargs="+", metavar="RAW",
@@ -97,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     from continual_segment.config import load_preset
     from continual_segment.errors import ConfigError
     from continual_segment.lab.benchmark import Plan, make_orders, run_benchmark
-    from continual_segment.lab.benchmark.plan import check_methods
+    from continual_segment.lab.benchmark.plan import check_methods, with_seeds
     from continual_segment.lab.benchmark.sources import phantom_datasets, raw_datasets
     from continual_segment.training.distributed import launched, on_main
 
@@ -106,7 +112,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--engine and torchrun exclude each other. Start the command without torchrun.")
     if args.anomalies and not args.datasets:
         raise ConfigError("--anomaly goes with --datasets; the phantoms' diseases are known. Leave it out.")
-    check_methods(args.methods)  # before phantoms are written, which takes minutes
+    methods = with_seeds(args.methods, args.seeds)
+    check_methods(methods)  # before phantoms are written, which takes minutes
     config = chosen(args, load_preset(args.preset).with_stages(args.stages))
     for device in {config.first.device, config.later.device, config.segment.device}:
         if engine is None:  # its workers have devices of their own
@@ -119,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
         few = args.preset in ("tiny", "demo")
         datasets = on_main(lambda: phantom_datasets(out / "raw", args.cases, config, few))
     plan = Plan(
-        config, datasets, make_orders(list(datasets), args.orders), tuple(args.methods), args.held_out,
+        config, datasets, make_orders(list(datasets), args.orders), tuple(methods), args.held_out,
         args.budgets,
     )  # fmt: skip
     results = run_benchmark(out, plan, engine)

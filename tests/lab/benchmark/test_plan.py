@@ -15,7 +15,7 @@ from continual_segment.lab import benchmark
 from continual_segment.lab.baselines import METHODS
 from continual_segment.lab.baselines.budgets import stage_shares
 from continual_segment.lab.baselines.mib import MiB
-from continual_segment.lab.benchmark.plan import Plan, make_method, make_orders
+from continual_segment.lab.benchmark.plan import Plan, make_method, make_orders, with_seeds
 from continual_segment.lab.benchmark.sources import raw_datasets
 from continual_segment.lab.methods import METHODS as ENTRIES
 
@@ -88,9 +88,33 @@ def test_a_method_takes_settings():
     assert _methods("ours,plop:scales=1,2,mib") == ["ours", "plop:scales=1,2", "mib"]
 
 
+def test_seeds_change_the_later_steps_and_nothing_else():
+    config = load_preset("laptop")
+    methods = with_seeds(["ours", "mib:kd_weight=100"], 3)
+    plan = Plan(config, {}, {}, tuple(methods))
+    assert methods[:2] == ["ours", "mib:kd_weight=100"]
+    assert methods[-1] == "mib:kd_weight=100:seed=2"
+    assert make_method("mib:kd_weight=100:seed=2") == make_method("mib:kd_weight=100")
+    for method, seed in zip(methods, (0, 0, 1, 1, 2, 2), strict=True):
+        assert plan.training(method).seed == plan.config_of(method).later.seed == seed
+        assert plan.config_of(method).first == config.first
+
+
+def test_rows_of_several_seeds_are_one():
+    plan = Plan(load_preset("tiny"), {}, {}, tuple(with_seeds(["ours", "mib"], 2)))
+    assert plan.repeated == {
+        "ours": ["ours", "ours:seed=1"],
+        "ours, own pack": ["ours, own pack", "ours:seed=1, own pack"],
+        "mib": ["mib", "mib:seed=1"],
+    }
+    assert plan.methods_with("run time") == ["ours"]
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
+        ("mib:seed=-1", "seed is one whole number from 0, not '-1'"),
+        ("mib:seed=1:seed=2", "seed is one whole number from 0, not '1' and '2'"),
         ("mab", "There is no method 'mab'"),
         ("mib:weight=1", "'mib' has no setting 'weight'"),
         ("mib:kd_weight=much", "kd_weight is like 10.0, not 'much'"),
@@ -119,6 +143,11 @@ def test_the_papers_budgets_are_500_and_1000_epochs():
     assert plan.training("ours").iterations > 3 * plan.training("mib").iterations
     assert plan.training("upper-bound").iterations == 1000 * 250
     assert plan.training("upper-bound").learning_rate == 0.01
+
+
+def test_a_benchmark_without_a_seed_is_refused():
+    with pytest.raises(ConfigError, match="at least one seed, not 0"):
+        with_seeds(["ours"], 0)
 
 
 def arguments(*words):

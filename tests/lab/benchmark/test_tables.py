@@ -56,6 +56,13 @@ def test_cells_show_ours_and_the_papers():
     assert printed("table1", "A", "fine-tuning", "chest") is None
 
 
+def test_cells_of_several_seeds_show_mean_and_standard_deviation():
+    assert cell([80.0, 82.0, 84.0], 1, 92.98) == "82.0 ± 2.0 (93.0)"
+    assert cell([80.0], 1) == "80.0"
+    assert cell([80.0, float("nan")], 1) == "80.0"
+    assert cell([], 1) == "-"
+
+
 def test_the_papers_numbers_stand_beside_its_own_datasets_in_its_own_orders_only():
     assert papers_order(("totalseg", "headneck", "chest", "esophagus")) == "B"
     assert papers_order(("totalseg", "headneck")) == "B"

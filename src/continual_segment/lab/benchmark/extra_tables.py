@@ -19,6 +19,8 @@ def extra_tables(results: Results) -> Iterator[Table]:
     """Of all methods; the table of a second method has the method in its name."""
     names: set[str] = set()
     for method in results.plan.methods:
+        if method not in results.plan.repeated:
+            continue  # a further seed
         for table in tables_of_method(results, method):
             yield table.of_method(method) if table.name in names else table
             names.add(table.name)
@@ -105,7 +107,7 @@ def merging_tables(results: Results, order: str, method: str) -> Iterator[Table]
         if all((rule, name) in found for name in names):
             row = [str(rule)]
             for name in names:
-                row += scores_of(found[rule, name], printed("table4", PAPER_RULES.get(rule, ""), name))
+                row += scores_of([found[rule, name]], printed("table4", PAPER_RULES.get(rule, ""), name))
             rows.append(row)
     if rows:
         columns = ("rule", *(f"{name} {metric}" for name in names for metric in METRIC_NAMES))

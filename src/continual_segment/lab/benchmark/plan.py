@@ -2,6 +2,8 @@
 
 Orders: A is the order of the datasets as given, B swaps the second and the third, as in the paper; digits
 name any other order, `2134` starts with the second dataset. A method can have settings: `mib:kd_weight=100`.
+Every method has the setting `seed`, of its later steps: with several seeds, one method is learned several
+times, and its tables show mean and spread.
 """
 
 from __future__ import annotations
@@ -21,6 +23,10 @@ from continual_segment.segmentation import SegmentConfig
 from continual_segment.training import TrainConfig
 
 Budgets = Literal["equal", "paper"]
+SEED = "seed"
+"""A setting of every method."""
+MOST_DIGITS = 9
+"""Of a seed."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,15 @@ class Row:
 
     @property
     def name(self) -> str:
-        return f"{self.method_name}, {self.view.label}" if self.view.label else self.method_name
+        return self._named(self.method_name)
+
+    @property
+    def repeats(self) -> str:
+        """The name without its seed: rows that have it in common are shown as one."""
+        return self._named(split_seed(self.method_name)[0])
+
+    def _named(self, method: str) -> str:
+        return f"{method}, {self.view.label}" if self.view.label else method
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,15 +89,31 @@ class Plan:
         rows = [Row(name, made, view) for name, made in self._made.items() for view in made.views]
         return {row.name: row for row in rows}
 
+    @cached_property
+    def repeated(self) -> dict[str, list[str]]:
+        """Names of rows that differ in nothing but their seed, by the first of them."""
+        groups: dict[str, list[str]] = {}
+        for row in self.rows.values():
+            groups.setdefault(row.repeats, []).append(row.name)
+        return {names[0]: names for names in groups.values()}
+
     def methods_with(self, extra: Extra) -> list[str]:
-        """Methods that add such a table."""
-        return [name for name, made in self._made.items() if extra in made.extras]
+        """Methods that add such a table; of several seeds, the first."""
+        first = [name for name in self._made if name in self.repeated]
+        return [name for name in first if extra in self._made[name].extras]
+
+    def config_of(self, method: str) -> ExperimentConfig:
+        """The settings with the method's seed in later steps."""
+        _, seed = split_seed(method)
+        later = self.config.later
+        return replace(self.config, later=replace(later, seed=later.seed + seed))
 
     def training(self, method: str) -> TrainConfig:
         """How a method trains in a later step, all its stages together."""
+        config = self.config_of(method)
         if self.budgets == "equal":
-            return equal_budget(self.config)
-        return make_method(method).paper_budget(self.config)
+            return equal_budget(config)
+        return make_method(method).paper_budget(config)
 
 
 def make_orders(names: Sequence[str], wanted: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -109,9 +139,26 @@ def check_methods(methods: Sequence[str]) -> None:
         make_method(method)
 
 
+def with_seeds(methods: Sequence[str], seeds: int) -> list[str]:
+    """Every method with so many seeds; all methods with one seed before the next."""
+    if seeds < 1:
+        raise ConfigError(f"A benchmark has at least one seed, not {seeds}.")
+    return [*methods, *(f"{method}:{SEED}={seed}" for seed in range(1, seeds) for method in methods)]
+
+
+def split_seed(text: str) -> tuple[str, int]:
+    """A method without its seed, and the seed; without one, 0."""
+    name, *settings = text.split(":")
+    seeds = [setting.partition("=")[2] for setting in settings if setting.partition("=")[0] == SEED]
+    others = [setting for setting in settings if setting.partition("=")[0] != SEED]
+    if len(seeds) > 1 or not all(seed.isdecimal() and len(seed) <= MOST_DIGITS for seed in seeds):
+        raise ConfigError(f"{name}: {SEED} is one whole number from 0, not {' and '.join(map(repr, seeds))}.")
+    return ":".join([name, *others]), int(seeds[0]) if seeds else 0
+
+
 def make_method(text: str) -> ContinualMethod:
     """A method by name, with other settings where some are given: `plop:entropy=code:scales=1,2`."""
-    name, *settings = text.split(":")
+    name, *settings = split_seed(text)[0].split(":")
     if name not in METHODS:
         raise ConfigError(f"There is no method '{name}'. Methods: {', '.join(METHODS)}.")
     method: Any = METHODS[name]
@@ -119,7 +166,7 @@ def make_method(text: str) -> ContinualMethod:
     for setting in settings:
         key, _, value = setting.partition("=")
         if key not in known:
-            own = ", ".join(known) or "none"
+            own = ", ".join([*known, SEED])
             raise ConfigError(f"'{name}' has no setting '{key}'. Its settings: {own}.")
         method = replace(method, **{key: converted(name, key, value, known[key])})
     return method

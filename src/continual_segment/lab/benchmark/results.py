@@ -37,15 +37,15 @@ class Results:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Rows of the tables: every method by each of its views."""
-        return tuple(self.plan.rows)
+        """Rows of the tables: every method by each of its views; of several seeds, the first."""
+        return tuple(self.plan.repeated)
 
     @cached_property
     def scores(self) -> dict[tuple[str, str, int, str], Evaluation]:
         """By order, method, step and dataset."""
         found = {}
         for order, names in self.plan.orders.items():
-            for method in self.methods:
+            for method in self.plan.rows:
                 for number in range(1, len(names) + 1):
                     for dataset in names[:number]:
                         folder = self.paths.scores(order, method, number, dataset)
@@ -72,6 +72,11 @@ class Results:
 
     def last(self, order: str, method: str) -> dict[str, Evaluation]:
         return self.after(order, method, len(self.plan.orders[order]))
+
+    def seeds(self, order: str, method: str, step: int | None = None) -> list[str]:
+        """The rows of a method's seeds that have come to a step, or to the last one."""
+        wanted = len(self.plan.orders[order]) if step is None else step
+        return [name for name in self.plan.repeated[method] if self.steps(order, name) >= wanted]
 
     def forgetting(self, order: str, method: str) -> list[StepForgetting]:
         steps = range(1, self.steps(order, method) + 1)
@@ -171,7 +176,7 @@ class Results:
 
     def _known(self) -> Iterable[tuple[str, str, int]]:
         for order in self.plan.orders:
-            for method in self.methods:
+            for method in self.plan.rows:
                 for step in range(1, self.steps(order, method) + 1):
                     yield order, method, step
 

@@ -1,6 +1,6 @@
 """Table: rows of text, and cells that show the paper's number beside the measured one.
 
-A cell reads `measured (paper's)`.
+A cell reads `measured (paper's)`; of several seeds, `mean ± standard deviation (paper's)`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from math import isnan
+from statistics import fmean, stdev
 from typing import Any
 
 from continual_segment.evaluation.scores import Evaluation
@@ -80,14 +81,20 @@ def papers_order(learned: Sequence[str]) -> str:
     return next((order for order, names in orders.items() if names[: len(learned)] == tuple(learned)), "")
 
 
-def cell(value: float | None, digits: int, papers: float | None = None) -> str:
-    own = "-" if value is None or isnan(value) else f"{value:z.{digits}f}"
+def cell(value: float | Sequence[float] | None, digits: int, papers: float | None = None) -> str:
+    """Of one value, or of one for each seed; values that are not numbers are left out."""
+    values = [value] if isinstance(value, float | int) else value or ()
+    numbers = [each for each in values if not isnan(each)]
+    own = f"{fmean(numbers):z.{digits}f}" if numbers else "-"
+    if len(numbers) > 1:
+        own += f" ± {stdev(numbers):.{digits}f}"
     return own if papers is None else f"{own} ({papers:.{digits}f})"
 
 
-def scores_of(found: Evaluation, papers: Sequence[float] | None) -> list[str]:
+def scores_of(found: Sequence[Evaluation], papers: Sequence[float] | None) -> list[str]:
+    """Cells of all metrics; `found` has an evaluation for each seed."""
     beside = papers or (None,) * len(METRICS)
     return [
-        cell(getattr(found.mean, metric) * factor, digits, theirs)
+        cell([getattr(each.mean, metric) * factor for each in found], digits, theirs)
         for (metric, factor, digits), theirs in zip(METRICS, beside, strict=True)
     ]

@@ -1,13 +1,14 @@
 """The paper's tables with measured numbers, and the paper's number beside each where it has one.
 
-A cell reads `measured (paper's)`. Dice is in percent, distances are in millimetres over organs that were
-found; the number of missed organs is in a separate column.
+A cell reads `measured (paper's)`; of several seeds it has mean and standard deviation. Dice is in percent,
+distances are in millimetres over organs that were found; the number of missed organs is in a separate column.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from continual_segment.lab.benchmark.differences import difference_tables
 from continual_segment.lab.benchmark.extra_tables import extra_tables
 from continual_segment.lab.benchmark.first_steps import check_first_steps, unrecorded_note
 from continual_segment.lab.benchmark.plan import Row
@@ -21,6 +22,9 @@ from continual_segment.lab.benchmark.table import (
     printed,
     scores_of,
 )
+
+ALL_KINDS = ("all_organs", "all_pairs", "all_macro")
+"""What "all" may mean."""
 
 
 def make_tables(results: Results) -> Iterator[Table]:
@@ -38,6 +42,7 @@ def tables_of(results: Results) -> Iterator[Table]:
         if results.finished(order):
             yield main_table(results, order)
             yield all_table(results, order)
+            yield from difference_tables(results, order)
     yield from freezing_tables(results)
     yield from extra_tables(results)
     yield from group_tables(results)
@@ -53,13 +58,14 @@ def main_table(results: Results, order: str) -> Table:
     columns += [f"{name} {metric}" for name in (*names, "all") for metric in METRIC_NAMES]
     rows = []
     for method in results.finished(order):
-        found = results.last(order, method)
+        ends = [results.last(order, each) for each in results.seeds(order, method)]
         row = [method]
         for name in names:
-            row += scores_of(found[name], printed("table1", theirs_in, method, name))
+            found = [end[name] for end in ends]
+            row += scores_of(found, printed("table1", theirs_in, method, name))
         theirs = printed("table1", theirs_in, method, "all") or (None,) * 3
         for (metric, factor, digits), papers in zip(METRICS, theirs, strict=True):
-            row.append(cell(results.all(found, metric).all_organs * factor, digits, papers))
+            row.append(cell([results.all(end, metric).all_organs * factor for end in ends], digits, papers))
         size = printed("table1", theirs_in, method, "parameters") or (None, None)
         millions, relative = results.parameters(order, method)
         rows.append([*row, cell(millions, 3, size[0]), cell(relative, 2, size[1])])
@@ -75,16 +81,17 @@ def all_table(results: Results, order: str) -> Table:
     """What "all" and missed organs may mean."""
     rows = []
     for method in results.finished(order):
-        found = results.last(order, method)
-        dice = results.all(found)
-        row = [method] + [cell(100 * each, 1) for each in (dice.all_organs, dice.all_pairs, dice.all_macro)]
+        ends = [results.last(order, each) for each in results.seeds(order, method)]
+        dice = [results.all(end) for end in ends]
+        row = [method]
+        row += [cell([100 * getattr(d, kind) for d in dice], 1) for kind in ALL_KINDS]
         for metric, digits in (("hd95_mm", 1), ("asd_mm", 2)):
-            left_out, penalised = (
-                results.all(found, name) for name in (metric, metric.replace("_mm", "_penalised_mm"))
-            )
-            row += [cell(left_out.all_organs, digits), cell(penalised.all_organs, digits)]
-        missed = sum(each.mean.excluded for each in found.values())
-        rows.append([*row, f"{missed} of {sum(each.mean.scored for each in found.values())}"])
+            for name in (metric, metric.replace("_mm", "_penalised_mm")):
+                row.append(cell([results.all(end, name).all_organs for end in ends], digits))
+        scores = [each.mean for end in ends for each in end.values()]
+        rows.append(
+            [*row, f"{sum(each.excluded for each in scores)} of {sum(each.scored for each in scores)}"]
+        )
     columns = ("method", "DSC organs", "DSC pairs", "DSC datasets", "HD95", "HD95 penalised", "ASD",
                "ASD penalised", "organs missed")  # fmt: skip
     note = "Distances leave missed organs out; penalised, each costs the image's diagonal."
@@ -98,18 +105,20 @@ def steps_table(results: Results, order: str) -> Table:
     columns += [f"{name} {what}" for name in (*names, "all") for what in ("DSC", "forgetting %")]
     rows = []
     for method in results.methods:
-        lost = {each.step: each for each in results.forgetting(order, method)}
         for step in range(1, results.steps(order, method) + 1):
-            found, now = results.after(order, method, step), lost.get(step)
+            seeds = results.seeds(order, method, step)
+            found = [results.after(order, each, step) for each in seeds]
+            lost = [forgotten for each in seeds for forgotten in results.forgetting(order, each)]
+            now = [each for each in lost if each.step == step]
             row, theirs = [method, str(step)], printed("steps", papers_order(names[:step]), method, str(step))
             for name in names:
                 papers = (theirs or {}).get(name, (None, None))
-                dice = 100 * found[name].mean.dice if name in found else None
-                forgotten = 100 * now.relative[name] if now and name in now.relative else None
+                dice = [100 * each[name].mean.dice for each in found if name in each]
+                forgotten = [100 * each.relative[name] for each in now if name in each.relative]
                 row += [cell(dice, 1, papers[0]), cell(forgotten, 1, papers[1])]
             papers = (theirs or {}).get("all", (None, None))
-            row.append(cell(100 * results.all(found).all_organs, 1, papers[0]))
-            row.append(cell(100 * now.mean_relative if now else None, 1, papers[1]))
+            row.append(cell([100 * results.all(each).all_organs for each in found], 1, papers[0]))
+            row.append(cell([100 * each.mean_relative for each in now], 1, papers[1]))
             rows.append(row)
     note = (
         "Forgetting: best earlier Dice minus Dice now, per best; below 0 a later step helped. In the last "
@@ -123,13 +132,14 @@ def freezing_tables(results: Results) -> Iterator[Table]:
     rows = []
     for order, names in results.plan.orders.items():
         for each in sorted(encoder_rows(results), key=lambda row: row.method.encoder):  # frozen first
-            found = results.after(order, each.name, 2)
+            found = [results.after(order, seed, 2) for seed in results.seeds(order, each.name, 2)]
             if found:
                 second = names[1] if papers_order(names[:2]) else ""
                 theirs = [printed("table2", second, each.method_name, which) for which in ("totalseg", "new")]
                 row = [f"{names[0]} → {names[1]}", each.method.encoder]
                 for name, papers in zip(names[:2], theirs, strict=True):
-                    row += scores_of(found[name], None if papers is None else (*papers, None))  # type: ignore[arg-type]
+                    theirs_and_none = None if papers is None else (*papers, None)
+                    row += scores_of([end[name] for end in found], theirs_and_none)
                 rows.append(row)
     if rows:
         columns = ("steps", "encoder", *(f"{which} {m}" for which in ("old", "new") for m in METRIC_NAMES))
@@ -139,7 +149,8 @@ def freezing_tables(results: Results) -> Iterator[Table]:
 
 def encoder_rows(results: Results) -> list[Row]:
     """Methods of Table 2, each by the view that segments a dataset by its own decoder."""
-    return [row for row in results.plan.rows.values() if row.method.encoder and row.view.packs == "own"]
+    rows = (results.plan.rows[name] for name in results.methods)
+    return [row for row in rows if row.method.encoder and row.view.packs == "own"]
 
 
 def group_tables(results: Results) -> Iterator[Table]:

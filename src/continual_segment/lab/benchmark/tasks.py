@@ -146,7 +146,7 @@ class BenchmarkTasks:
             paths.model(order, method, before),
             paths.state(order, method, before),
             paths.model(order, method, number),
-            self.plan.config,
+            self.plan.config_of(method),
             self.plan.training(method),
             self.plan.datasets[name].anomalies,
         )
