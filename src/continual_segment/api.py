@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from continual_segment.config import load_preset
@@ -21,7 +21,7 @@ def learn(
     preset: LearnConfig | str | Path = "laptop",
     name: str | None = None,
     licence: str = "",
-    anomalies: Sequence[str] = (),
+    anomalies: Sequence[str] | Mapping[str, Sequence[str]] = (),
     loss: LossConfig | Loss | None = None,
     together_with: Sequence[PreparedDataset | str | Path] = (),
     tumours: Sequence[PreparedDataset | str | Path] = (),
@@ -33,7 +33,7 @@ def learn(
     preset: the name of a preset, a TOML file, or a config.
     name: of the pack; left out, the dataset's.
     licence: text to write into the pack.
-    anomalies: diseases that the training scans show.
+    anomalies: diseases that the training scans show; of several datasets, by the name of the dataset.
     loss: settings of nnU-Net's loss, or a function of outputs (logits, finest first) and labels; it replaces
         the preset's in every stage.
     together_with: further datasets for the encoder of a new model; each becomes a pack of its own name.
@@ -49,15 +49,32 @@ def learn(
     config = preset if isinstance(preset, LearnConfig) else load_preset(preset)
     if loss is not None:
         config = config.with_loss(loss)
-    if (others or masked) and (name or anomalies):
+    if (others or masked) and name:
         raise ConfigError(
-            "Datasets that are learned together become packs of their own names, without anomalies. "
-            "Leave --name and --anomaly out, or learn the datasets one by one."
+            "Datasets that are learned together become packs of their own names. Leave --name out, or learn "
+            "the datasets one by one."
         )
+    kinds = kinds_by_dataset(anomalies, [opened, *others])
     with process_group():
         if others or masked:
-            return learn_jointly([opened, *others], folder, config, licence, masked)[0]
-        return learn_dataset(opened, folder, config, name, licence, anomalies)
+            return learn_jointly([opened, *others], folder, config, licence, masked, kinds)[0]
+        return learn_dataset(opened, folder, config, name, licence, kinds.get(opened.name, ()))
+
+
+def kinds_by_dataset(
+    anomalies: Sequence[str] | Mapping[str, Sequence[str]], datasets: Sequence[PreparedDataset]
+) -> Mapping[str, Sequence[str]]:
+    """Diseases by the name of the dataset; without a name, those of the only one."""
+    names = [dataset.name for dataset in datasets]
+    if not isinstance(anomalies, Mapping):
+        if anomalies and len(names) > 1:
+            raise ConfigError(
+                f"Which of the datasets shows {anomalies[0]}? Name it: --anomaly '{names[0]}={anomalies[0]}'."
+            )
+        return {names[0]: anomalies}
+    if unknown := sorted(anomalies.keys() - set(names)):
+        raise ConfigError(f"No dataset is named {unknown[0]!r}; there are {', '.join(names)}.")
+    return anomalies
 
 
 def opened_dataset(dataset: PreparedDataset | str | Path) -> PreparedDataset:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from continual_segment.api import learn
 from continual_segment.cli.main import main
 from continual_segment.errors import ConfigError, DatasetError, ModelError
 from continual_segment.learning import StageConfig, learn_dataset, learn_jointly
@@ -129,12 +130,29 @@ def test_packs_that_are_learned_together_share_the_budget(both, config, tmp_path
         )
 
 
+@pytest.mark.parametrize(
+    ("anomalies", "sentence"),
+    [
+        (["tumour"], "Which of the datasets shows tumour"),
+        ({"liver": ["tumour"]}, "No dataset is named 'liver'"),
+    ],
+)
+def test_a_disease_of_no_known_dataset_is_refused_before_anything_is_learned(
+    anomalies, sentence, both, tmp_path
+):
+    with pytest.raises(ConfigError, match=sentence):
+        learn(both[0], tmp_path / "model", "tiny", anomalies=anomalies, together_with=both[1:])
+    assert not (tmp_path / "model").exists()
+
+
 def test_the_command_learns_together(both, tmp_path, capsys, no_pictures):
     first, second = (str(dataset.folder) for dataset in both)
     words = ["learn", first, "--with", second, "-m", str(tmp_path / "model"), "--preset", "tiny"]
-    assert main(words) == 0
+    assert main([*words, "--anomaly", f"{both[1].name}=lung tumour"]) == 0
     printed = capsys.readouterr().out
     assert all(f"now has pack '{dataset.name}'" in printed for dataset in both)
+    model = Model.open(tmp_path / "model")
+    assert [model.pack(dataset.name).anomalies for dataset in both] == [(), ("lung tumour",)]
     assert main([*words, "--name", "x"]) == 2
     assert main([*words, "--anomaly-head"]) == 2
     assert "--with" in capsys.readouterr().err

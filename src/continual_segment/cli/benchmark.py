@@ -15,6 +15,7 @@ from continual_segment.cli.options import (
     add_stages,
     check_device,
     engine_config,
+    kinds_by_name,
     show,
 )
 from continual_segment.lab.methods import METHODS
@@ -156,19 +157,6 @@ def chosen(args: argparse.Namespace, config: ExperimentConfig) -> ExperimentConf
             raise ConfigError("--budgets paper sets the number of updates: leave --iterations out.")
         config = replace(config, later=with_iterations(config.later, args.iterations))
     return config
-
-
-def kinds_by_name(anomalies: list[str]) -> dict[str, tuple[str, ...]]:
-    """Kinds of anomaly by dataset, from NAME=KIND."""
-    from continual_segment.errors import ConfigError
-
-    kinds: dict[str, tuple[str, ...]] = {}
-    for anomaly in anomalies:
-        name, _, kind = anomaly.partition("=")
-        if not name or not kind:
-            raise ConfigError(f"--anomaly {anomaly}: expected NAME=KIND, such as Larynx='larynx tumour'.")
-        kinds[name] = (*kinds.get(name, ()), kind)
-    return kinds
 
 
 def _names(text: str) -> list[str]:

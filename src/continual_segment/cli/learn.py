@@ -19,6 +19,7 @@ from continual_segment.cli.options import (
     add_tau,
     check_device,
     describe_small,
+    kinds_by_name,
     show,
 )
 from continual_segment.errors import ConfigError
@@ -61,8 +62,9 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--name", metavar="NAME", help="name of the pack (default: the dataset's name)")
     parser.add_argument("--licence", default="", metavar="TEXT", help="licence to write into the pack")
     parser.add_argument(
-        "--anomaly", action="append", default=[], metavar="KIND", dest="anomalies",
-        help="a disease that the training scans show, such as 'esophageal tumour'; may be repeated",
+        "--anomaly", action="append", default=[], metavar="[NAME=]KIND", dest="anomalies",
+        help="a disease that the training scans show, such as 'esophageal tumour'; may be repeated. With "
+        "--with: NAME=KIND, where NAME is that of the dataset",
     )  # fmt: skip
     parser.add_argument(
         "--anomaly-head", action="store_true",
@@ -134,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
         config,
         args.name,
         args.licence,
-        args.anomalies,
+        kinds_by_name(args.anomalies) if args.together_with else args.anomalies,
         together_with=args.together_with,
         tumours=args.tumours,
     )

@@ -199,3 +199,16 @@ def in_short(before: dict[str, Any], chosen: dict[str, Any], dice: float) -> str
         f"{chosen['multiply_adds'] / before['multiply_adds']:.2f} of the multiply-adds; "
         f"Dice on validation windows {before['dice']:.3f} before, {dice:.3f} now.\n"
     )
+
+
+def kinds_by_name(anomalies: list[str]) -> dict[str, tuple[str, ...]]:
+    """Kinds of anomaly by dataset, from NAME=KIND."""
+    from continual_segment.errors import ConfigError
+
+    kinds: dict[str, tuple[str, ...]] = {}
+    for anomaly in anomalies:
+        name, _, kind = anomaly.partition("=")
+        if not name or not kind:
+            raise ConfigError(f"--anomaly {anomaly}: expected NAME=KIND, such as Larynx='larynx tumour'.")
+        kinds[name] = (*kinds.get(name, ()), kind)
+    return kinds

@@ -12,7 +12,7 @@ Out: a model with a pack for each, and an anomaly head for each with tumour mask
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -59,10 +59,12 @@ def learn_jointly(
     config: LearnConfig,
     licence: str = "",
     tumours: Sequence[PreparedDataset] = (),
+    anomalies: Mapping[str, Sequence[str]] | None = None,
 ) -> list[OrganPack]:
     """Make a model from several datasets; packs and, of `tumours`, anomaly heads have their names.
 
-    Run again to resume an interrupted run.
+    `anomalies` names the diseases in the training scans, by the name of the dataset. Run again to resume an
+    interrupted run.
     """
     check_together([*datasets, *tumours], folder)
     each_config = with_split_budget(config, len(datasets))
@@ -71,7 +73,10 @@ def learn_jointly(
     run, together = run_folder(folder, RUN), [*steps, *head_steps]
     sources = [step.source.dataset for step in steps]
     regressor = on_main(lambda: learn_regressor(sources, config.body_parts, config.first, run))
-    facts = on_main(lambda: [PackFacts.of(dataset, regressor, licence) for dataset in sources])
+    kinds = anomalies or {}
+    facts = on_main(
+        lambda: [PackFacts.of(each, regressor, licence, kinds.get(each.name, ())) for each in sources]
+    )
     torch.manual_seed(config.first.seed)
     encoder = config.network.build_encoder()
     decoders = [whole_decoder(encoder, dataset) for dataset in sources]

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from continual_segment.cli.benchmark import _methods, add_parser, chosen, kinds_by_name
+from continual_segment.cli.benchmark import _methods, add_parser, chosen
 from continual_segment.cli.main import main
+from continual_segment.cli.options import kinds_by_name
 from continual_segment.config import load_preset
 from continual_segment.errors import ConfigError
 from continual_segment.lab import benchmark
