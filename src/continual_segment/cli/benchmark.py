@@ -92,6 +92,11 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "--overlap", type=float, metavar="SHARE",
         help="of neighbouring windows in scans that are scored; less is faster (default: the preset's)",
     )  # fmt: skip
+    parser.add_argument(
+        "--clean-up", action="store_true",
+        help="remove islands from the label maps of every method, as conseg segment does, and write tables "
+        "and figures to OUT/cleaned; networks that OUT has are not trained again",
+    )  # fmt: skip
     add_preset(parser, default="demo")
     add_stages(parser)
     add_device(parser, default="the preset's")
@@ -128,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
         datasets = on_main(lambda: phantom_datasets(out / "raw", args.cases, config, few))
     plan = Plan(
         config, datasets, make_orders(list(datasets), args.orders), tuple(methods), args.held_out,
-        args.budgets,
+        args.budgets, args.clean_up,
     )  # fmt: skip
     results = run_benchmark(out, plan, engine)
     show(args, f"Tables and figures: {results}")

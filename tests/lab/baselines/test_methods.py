@@ -55,6 +55,14 @@ def learn_chest(base_model_folder, datasets, settings, tmp_path):
     return learn
 
 
+def test_clean_up_knows_the_organs_of_all_steps_of_a_network(learn_chest, base_model_folder):
+    """As it knows those of packs: islands are removed for all methods alike."""
+    (pack,) = (learned.pack(name) for learned in [learn_chest(MiB())] for name in learned.pack_names)
+    (first,) = (base.pack(name) for base in [Model.open(base_model_folder)] for name in base.pack_names)
+    assert first.pieces
+    assert pack.pieces.keys() > first.pieces.keys()
+
+
 @pytest.fixture
 def residual_model(datasets, preset, tmp_path):
     """A first step whose residual encoder never learned."""

@@ -173,6 +173,22 @@ def test_tables_and_figures_have_the_papers_numbers_beside_ours(finished):
     assert len(data["steps"]) == 2 * 3 * 3
 
 
+def test_clean_up_scores_again_and_trains_nothing(finished, plan, monkeypatch):
+    titles = []
+    monkeypatch.setattr("continual_segment.lab.benchmark.run.Progress.add", note_in(titles))
+    before = (finished[0] / "results.md").read_text()
+    cleaned = replace(plan, clean_up=True, methods=("mib",), orders={"A": plan.orders["A"]})
+    assert run_benchmark(finished[0], cleaned) == finished[0] / "cleaned" / "results.md"
+    assert len(titles) == 6
+    assert all("score" in title for title in titles)
+    assert "Islands were removed" in (finished[0] / "cleaned" / "results.md").read_text()
+    assert (finished[0] / "results.md").read_text() == before
+    results = Results(BenchmarkPaths(finished[0], cleaned))
+    assert set(results.scores) == {
+        key for key in Results(BenchmarkPaths(finished[0], plan)).scores if key[:2] == ("A", "mib")
+    }
+
+
 def test_a_folder_with_another_benchmark_is_refused(finished, plan):
     with pytest.raises(ConfigError, match="holds a benchmark with another held_out"):
         run_benchmark(finished[0], replace(plan, held_out=2))

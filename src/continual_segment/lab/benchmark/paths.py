@@ -7,6 +7,7 @@ own/METHOD/DATASET/                   separate networks per dataset, which no or
 ORDER/METHOD/step_N_DATASET/          model and scores/DATASET/ after a step
 ORDER/METHOD/                         of a model that grows: model, and scores/step_N/DATASET/
 results.json  results.md  tables/  figures/
+cleaned/                              the same with clean-up, whose scores are in scores_cleaned/
 """
 
 from __future__ import annotations
@@ -30,6 +31,19 @@ class BenchmarkPaths:
 
     def first(self, dataset: str) -> Path:
         return self.folder / "first" / dataset
+
+    @property
+    def report(self) -> Path:
+        """Folder of tables and figures."""
+        return self.folder / "cleaned" if self.plan.clean_up else self.folder
+
+    @property
+    def _cleaned(self) -> str:
+        return "_cleaned" if self.plan.clean_up else ""
+
+    def first_scores(self, dataset: str) -> Path:
+        """Folder of the first step's evaluation."""
+        return self.first(dataset) / f"scores{self._cleaned}" / dataset
 
     def of_method(self, order: str, method: str) -> Path:
         """What a method stores of an order."""
@@ -69,11 +83,11 @@ class BenchmarkPaths:
         """Folder of the evaluation of a dataset after a step, by row of the tables."""
         method, view = self.plan.rows[row].method_name, self.plan.rows[row].view
         number = self.segmenting_step(order, method, number, dataset)
-        folder = self.step(order, method, number) / "scores"
+        folder = self.step(order, method, number) / f"scores{self._cleaned}"
         return (folder / f"step_{number}" if self.grows(method) else folder) / f"{dataset}{view.suffix}"
 
     def merging(self, order: str, method: str, rule: str, dataset: str) -> Path:
-        return self.of_method(order, method) / "merging" / rule / dataset
+        return self.of_method(order, method) / f"merging{self._cleaned}" / rule / dataset
 
     def run_time(self, order: str, method: str) -> Path:
         return self.of_method(order, method) / "run_time.json"

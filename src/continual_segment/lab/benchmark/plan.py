@@ -65,6 +65,8 @@ class Plan:
     budgets: Budgets = "equal"
     """equal: a later step of every method has as many updates as all stages of `learn`, at the same rate.
     paper: what each method had in the paper."""
+    clean_up: bool = False
+    """Whether islands are removed from the label maps of every method before they are scored."""
 
     def __post_init__(self) -> None:
         if self.budgets not in get_args(Budgets):
@@ -73,8 +75,8 @@ class Plan:
 
     @property
     def segment(self) -> SegmentConfig:
-        """Without clean-up: methods are compared by what their networks find."""
-        return replace(self.config.segment, keep_islands=True)
+        """How held-out scans are segmented."""
+        return replace(self.config.segment, keep_islands=not self.clean_up)
 
     def method(self, name: str) -> ContinualMethod:
         return self._made[name]

@@ -89,7 +89,7 @@ class BenchmarkTasks:
     def first_tasks(self, name: str) -> Iterator[Task]:
         """Train and score the first step, which all methods share."""
         folder = self.paths.first(name)
-        model, network, scores = folder / "model", folder / "network", folder / "scores" / name
+        model, network, scores = folder / "model", folder / "network", self.paths.first_scores(name)
         data, config, anomalies = self.prepared[name], self.plan.config, self.plan.datasets[name].anomalies
         learn = partial(learn_first_step, name, data, config, model, network, anomalies)
         yield Task(

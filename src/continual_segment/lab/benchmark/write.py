@@ -15,7 +15,7 @@ from continual_segment.lab.benchmark.tables import make_tables
 
 def write_results(paths: BenchmarkPaths) -> Path:
     """Write all there is so far; return the path of results.md."""
-    results, folder = Results(paths), paths.folder
+    results, folder = Results(paths), paths.report
     tables = list(make_tables(results))  # first: raises on results that cannot be compared
     write_json(folder / "results.json", without_nan(results.as_data()))
     text = ["# Benchmark", "", *introduction(results), ""]
@@ -37,6 +37,8 @@ def introduction(results: Results) -> list[str]:
     lines.append(
         f"Budgets: {plan.budgets}. A cell reads ours (the paper's). Dice in percent, distances in mm."
     )
+    if plan.clean_up:
+        lines.append("Islands were removed from the label maps of every method before they were scored.")
     same = results.order_changes_nothing()
     if same is not None:
         lines.append(f"Our packs are {'' if same else 'NOT '}the same to the bit in all orders.")
