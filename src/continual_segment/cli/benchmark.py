@@ -30,6 +30,7 @@ examples:
   conseg benchmark --datasets Dataset001_Neck Dataset002_Larynx --anomaly Larynx='larynx tumour' --out neck
   conseg benchmark --preset demo --methods ours,mib,mib:kd_weight=100 --out benchmark
   conseg benchmark --preset demo --methods ours,mib --seeds 3 --out benchmark
+  conseg benchmark --preset demo --methods plop,plop:pod_factor=1e-4 --split validation --out benchmark
 """
 METHOD_LINES = "\n".join(f"  {name:13} {entry.summary}" for name, entry in METHODS.items())
 EPILOG = f"""{EXAMPLES}
@@ -77,8 +78,13 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "--cases", type=int, default=24, metavar="N", help="patients per phantom (default: 24)"
     )
     parser.add_argument(
-        "--held-out", type=int, metavar="N", help="segment at most N test scans per dataset (default: all)"
+        "--held-out", type=int, metavar="N", help="segment at most N scans per dataset (default: all)"
     )
+    parser.add_argument(
+        "--split", choices=("test", "validation"), default="test",
+        help="which scans are segmented: test (default), or those of the validation split, to choose methods' "
+        "settings by; tables of these go to OUT/validation",
+    )  # fmt: skip
     parser.add_argument(
         "--budgets", choices=("equal", "paper"), default="equal",
         help="updates of a later step: as many as all stages of conseg learn (default), or the paper's",
@@ -133,7 +139,7 @@ def run(args: argparse.Namespace) -> int:
         datasets = on_main(lambda: phantom_datasets(out / "raw", args.cases, config, few))
     plan = Plan(
         config, datasets, make_orders(list(datasets), args.orders), tuple(methods), args.held_out,
-        args.budgets, args.clean_up,
+        args.budgets, args.clean_up, args.split,
     )  # fmt: skip
     results = run_benchmark(out, plan, engine)
     show(args, f"Tables and figures: {results}")

@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from continual_segment.config import ExperimentConfig
 from continual_segment.data.prepare import prepare
@@ -35,6 +36,8 @@ from continual_segment.volume import LabelMap
 
 log = logging.getLogger(__name__)
 
+HeldOutSplit = Literal["test", "validation"]
+
 
 @dataclass(frozen=True)
 class ProtocolDataset:
@@ -47,24 +50,27 @@ class ProtocolDataset:
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """The test scans of a dataset."""
+    """Scans of a dataset that nothing was learned from: its test scans, or those of its validation split."""
 
     raw: RawDataset
     cases: Sequence[RawCase]
+    split: HeldOutSplit = "test"
 
     @property
     def splits(self) -> CaseSplits:
         """The split that an evaluation of these scans records."""
-        return CaseSplits("test", {case.name: "test" for case in self.cases}, "prepared dataset")
+        return CaseSplits(self.split, {case.name: self.split for case in self.cases}, "prepared dataset")
 
     @classmethod
-    def of(cls, raw: RawDataset, prepared: PreparedDataset, at_most: int | None) -> HeldOut:
-        names = prepared.case_names("test")[:at_most]
+    def of(
+        cls, raw: RawDataset, prepared: PreparedDataset, at_most: int | None, split: HeldOutSplit = "test"
+    ) -> HeldOut:
+        names = prepared.case_names(split)[:at_most]
         if not names:
             raise DatasetError(
-                f"{raw.folder}: no case is in the test split. At least three cases are needed."
+                f"{raw.folder}: no case is in the {split} split. At least three cases are needed."
             )
-        return cls(raw, [case for case in raw.cases if case.name in names])
+        return cls(raw, [case for case in raw.cases if case.name in names], split)
 
 
 def run_protocol(

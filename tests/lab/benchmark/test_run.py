@@ -189,6 +189,15 @@ def test_clean_up_scores_again_and_trains_nothing(finished, plan, monkeypatch):
     }
 
 
+def test_settings_are_chosen_on_validation_scans(finished, plan):
+    chosen = replace(plan, split="validation", methods=("mib",), orders={"A": plan.orders["A"]})
+    assert run_benchmark(finished[0], chosen) == finished[0] / "validation" / "results.md"
+    results = Results(BenchmarkPaths(finished[0], chosen))
+    assert len(results.scores) == 6
+    for found in results.scores.values():
+        assert found.splits.counts(found.cases) == {"train": 0, "validation": 1, "test": 0, "unknown": 0}
+
+
 def test_a_folder_with_another_benchmark_is_refused(finished, plan):
     with pytest.raises(ConfigError, match="holds a benchmark with another held_out"):
         run_benchmark(finished[0], replace(plan, held_out=2))

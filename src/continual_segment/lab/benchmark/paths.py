@@ -7,7 +7,7 @@ own/METHOD/DATASET/                   separate networks per dataset, which no or
 ORDER/METHOD/step_N_DATASET/          model and scores/DATASET/ after a step
 ORDER/METHOD/                         of a model that grows: model, and scores/step_N/DATASET/
 results.json  results.md  tables/  figures/
-cleaned/                              the same with clean-up, whose scores are in scores_cleaned/
+cleaned/  validation/                 the same of a further scoring, which is in scores_cleaned/, ...
 """
 
 from __future__ import annotations
@@ -35,15 +35,14 @@ class BenchmarkPaths:
     @property
     def report(self) -> Path:
         """Folder of tables and figures."""
-        return self.folder / "cleaned" if self.plan.clean_up else self.folder
+        return self.folder / self.plan.variant
 
-    @property
-    def _cleaned(self) -> str:
-        return "_cleaned" if self.plan.clean_up else ""
+    def _of_variant(self, name: str) -> str:
+        return f"{name}_{self.plan.variant}" if self.plan.variant else name
 
     def first_scores(self, dataset: str) -> Path:
         """Folder of the first step's evaluation."""
-        return self.first(dataset) / f"scores{self._cleaned}" / dataset
+        return self.first(dataset) / self._of_variant("scores") / dataset
 
     def of_method(self, order: str, method: str) -> Path:
         """What a method stores of an order."""
@@ -83,11 +82,11 @@ class BenchmarkPaths:
         """Folder of the evaluation of a dataset after a step, by row of the tables."""
         method, view = self.plan.rows[row].method_name, self.plan.rows[row].view
         number = self.segmenting_step(order, method, number, dataset)
-        folder = self.step(order, method, number) / f"scores{self._cleaned}"
+        folder = self.step(order, method, number) / self._of_variant("scores")
         return (folder / f"step_{number}" if self.grows(method) else folder) / f"{dataset}{view.suffix}"
 
     def merging(self, order: str, method: str, rule: str, dataset: str) -> Path:
-        return self.of_method(order, method) / f"merging{self._cleaned}" / rule / dataset
+        return self.of_method(order, method) / self._of_variant("merging") / rule / dataset
 
     def run_time(self, order: str, method: str) -> Path:
         return self.of_method(order, method) / "run_time.json"

@@ -18,7 +18,7 @@ from continual_segment.errors import ConfigError
 from continual_segment.lab.baselines import METHODS, ContinualMethod, View
 from continual_segment.lab.baselines.budgets import equal_budget
 from continual_segment.lab.baselines.method import Extra
-from continual_segment.lab.protocol import ProtocolDataset
+from continual_segment.lab.protocol import HeldOutSplit, ProtocolDataset
 from continual_segment.segmentation import SegmentConfig
 from continual_segment.training import TrainConfig
 
@@ -61,22 +61,32 @@ class Plan:
     orders: Mapping[str, tuple[str, ...]]
     methods: tuple[str, ...]
     held_out: int | None = None
-    """Scans of each test split that are segmented; None: all."""
+    """Scans of each dataset that are segmented, at most; None: all of the split."""
     budgets: Budgets = "equal"
     """equal: a later step of every method has as many updates as all stages of `learn`, at the same rate.
     paper: what each method had in the paper."""
     clean_up: bool = False
     """Whether islands are removed from the label maps of every method before they are scored."""
+    split: HeldOutSplit = "test"
+    """Whose scans are scored: settings of methods are chosen on validation."""
 
     def __post_init__(self) -> None:
         if self.budgets not in get_args(Budgets):
             raise ConfigError(f"budgets are {' or '.join(get_args(Budgets))}, not {self.budgets!r}.")
+        if self.split not in get_args(HeldOutSplit):
+            raise ConfigError(f"split is {' or '.join(get_args(HeldOutSplit))}, not {self.split!r}.")
         check_methods(self.methods)
 
     @property
     def segment(self) -> SegmentConfig:
         """How held-out scans are segmented."""
         return replace(self.config.segment, keep_islands=not self.clean_up)
+
+    @property
+    def variant(self) -> str:
+        """What a further scoring of the same networks is stored under; empty: test scans as they are."""
+        parts = [self.split if self.split != "test" else "", "cleaned" if self.clean_up else ""]
+        return "_".join(filter(None, parts))
 
     def method(self, name: str) -> ContinualMethod:
         return self._made[name]

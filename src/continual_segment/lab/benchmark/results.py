@@ -165,6 +165,7 @@ class Results:
             "budgets": self.plan.budgets,
             "held_out": self.plan.held_out,
             "clean_up": self.plan.clean_up,
+            "split": self.plan.split,
             "orders": {order: list(names) for order, names in self.plan.orders.items()},
             "our_packs_do_not_depend_on_the_order": self.order_changes_nothing(),
             "steps": [self._step(order, method, step) for order, method, step in self._known()],

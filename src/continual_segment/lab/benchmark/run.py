@@ -47,7 +47,7 @@ def run_benchmark(folder: Path, plan: Plan, engine: EngineConfig | None = None) 
     for name, dataset in plan.datasets.items():
         preparation = partial(prepare, dataset.raw, paths.prepared(name), plan.config.prepare)
         prepared[name] = on_main(preparation).learnable()
-        tests[name] = HeldOut.of(dataset.raw, prepared[name], plan.held_out)
+        tests[name] = HeldOut.of(dataset.raw, prepared[name], plan.held_out, plan.split)
     check_first_steps(Results(paths))  # before training adds hours of results that cannot be compared
     tasks = BenchmarkTasks(paths, prepared, tests)
     if engine:
