@@ -1,8 +1,17 @@
-"""Tables and figure of benchmarks/pack_budgets.py, from its results.json."""
+"""Tables and figure of benchmarks/pack_budgets.py, from its results.json.
+
+    python benchmarks/pack_budgets_report.py OUT OTHER ...
+
+prints a table of several runs of it that differ in their seed alone.
+"""
 
 from __future__ import annotations
 
+import argparse
 import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -135,3 +144,52 @@ def point(budget: dict[str, Any]) -> tuple[float, float, float, float]:
 def whole_point(results: Results) -> tuple[float, float, float, float]:
     whole = results["whole"].values()
     return len(whole), len(whole), 1.0, fmean(each["test_dice"] for each in whole)
+
+
+def seeds(runs: Sequence[Results]) -> str:
+    """What packs lose in each run, at budgets that all runs have; in `all organs` every organ counts once."""
+    columns = ("budget", "pack", "organs", "test scans", "whole", "small", "lost, points", "lost by seed")
+    lines = [line(*columns), "|---" * len(columns) + "|"]
+    for key in runs[0]["budgets"]:
+        found = [finished(run, run["budgets"].get(key, {})) for run in runs]
+        names = list(runs[0]["whole"])
+        if not all(len(packs) == len(names) for packs in found):
+            continue
+        organs = [runs[0]["whole"][name]["organs"] for name in names]
+        pairs = [
+            [(run["whole"][name]["test_dice"], packs[name]["test_dice"]) for name in names]
+            for run, packs in zip(runs, found, strict=True)
+        ]
+        for number, name in enumerate(names):
+            whole = runs[0]["whole"][name]
+            each = [of_run[number] for of_run in pairs]
+            lines.append(line(key, name, whole["organs"], whole["test_scans"], *compared(each)))
+        everything = [
+            tuple(
+                sum(n * pair[i] for n, pair in zip(organs, of_run, strict=True)) / sum(organs) for i in (0, 1)
+            )
+            for of_run in pairs
+        ]
+        scans = sum(runs[0]["whole"][name]["test_scans"] for name in names)
+        lines.append(line(key, "all organs", sum(organs), scans, *compared(everything)))
+    return "\n".join(lines) + "\n"
+
+
+def compared(pairs: Sequence[Sequence[float]]) -> list[str]:
+    """Mean Dice of whole and small packs over runs, and what is lost."""
+    whole, small = (fmean(pair[which] for pair in pairs) for which in (0, 1))
+    lost = [f"{100 * (pair[0] - pair[1]):.2f}" for pair in pairs]
+    return [f"{whole:.4f}", f"{small:.4f}", f"{100 * (whole - small):.2f}", ", ".join(lost)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("runs", type=Path, nargs="+", metavar="OUT")
+    folders = parser.parse_args().runs
+    print(seeds([json.loads((folder / "results.json").read_text()) for folder in folders]), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -82,8 +82,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument(
         "--split", choices=("test", "validation"), default="test",
-        help="which scans are segmented: test (default), or those of the validation split, to choose methods' "
-        "settings by; tables of these go to OUT/validation",
+        help="which scans are segmented: test (default), or those of the validation split, by which "
+        "settings of methods are chosen; tables of these go to OUT/validation",
     )  # fmt: skip
     parser.add_argument(
         "--budgets", choices=("equal", "paper"), default="equal",
