@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import isotonic_regression
 from scipy.stats import spearmanr
 
 from continual_segment.body_parts.regions import (
     Calibration,
     crossing,
     height_mm,
+    never_falling,
     parts_between,
     rank_correlation,
     regions_from_labels,
@@ -205,6 +207,13 @@ def test_glands_and_brainstem_tell_where_the_head_of_a_phantom_begins(tmp_path):
 
 def test_landmarks_are_organs_of_the_table():
     assert all(find_organ(f"vertebrae_{name}").id < 100 for name in VERTEBRAE)
+
+
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=30))
+def test_values_that_never_fall_are_those_of_isotonic_regression(values):
+    found = never_falling(np.array(values))
+    assert (np.diff(found) >= 0).all()
+    assert found == pytest.approx(isotonic_regression(values).x, abs=1e-9)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.floats(-3, 3, width=16)), min_size=3, max_size=30))
