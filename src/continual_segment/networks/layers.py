@@ -113,4 +113,30 @@ class FastTransposedConv(nn.ConvTranspose3d):
         blocks = torch.baddbmm(bias, weight, x.reshape(batch, inputs, -1))
         blocks = blocks.view(batch, self.out_channels, *block, *size)
         enlarged = [length * times for length, times in zip(size, block, strict=True)]
+        if pairs_as_complex(blocks):
+            return interleaved(blocks).reshape(batch, self.out_channels, *enlarged)
         return blocks.permute(0, 1, 5, 2, 6, 3, 7, 4).reshape(batch, self.out_channels, *enlarged)
+
+
+def pairs_as_complex(blocks: Tensor) -> bool:
+    """Whether neighbours along x can be written as one complex number."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # other backends may lack such numbers
+        return False
+    return (
+        blocks.shape[4] == 2
+        and blocks.dtype == torch.float32
+        and blocks.device.type == "cpu"
+        and not blocks.requires_grad
+    )
+
+
+def interleaved(blocks: Tensor) -> Tensor:
+    """(batch, channel, bz, by, 2, z, y, x) -> (batch, channel, z, bz, y, by, x, 2), of up to twice the speed.
+
+    PyTorch changes the order of single numbers slowly. Two neighbours along x become the real and imaginary
+    part of one number, and lines of those are written as they are.
+    """
+    batch, channels, bz, by, _, z, y, x = blocks.shape
+    found = torch.empty(batch, channels, z, bz, y, by, x, dtype=torch.complex64)
+    torch.complex(*blocks.unbind(4), out=found.permute(0, 1, 3, 5, 2, 4, 6))
+    return torch.view_as_real(found)
