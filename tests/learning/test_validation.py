@@ -65,6 +65,21 @@ def test_every_organ_is_among_a_few_windows(shown, count):
     assert found == set().union(*shown)
 
 
+@pytest.mark.parametrize(
+    ("organs", "scans", "count"), [(24, 10, 24), (100, 20, 60), (1, 12, 20), (3, 40, 20)]
+)
+def test_windows_come_from_all_scans(organs, scans, count):
+    """Of 27 windows of a scan each shows a few of the organs, and some show none."""
+    each = 27
+    shown = [
+        {1 + (organ + window) % organs for organ in range(3)} if window % each % 3 == 0 else set()
+        for window in range(scans * each)
+    ]
+    taken = [number // each for number in thinned_out(shown, count)]
+    assert max(map(taken.count, taken)) <= 3 * -(-count // scans)
+    assert len(set(taken)) >= 0.6 * min(scans, count)
+
+
 def test_validation_scans_without_any_organ_are_refused_before_anything_is_learned(datasets, monkeypatch):
     dataset = datasets["chest"]
     case = PreparedDataset.case

@@ -21,12 +21,13 @@ from continual_segment.data.patches import read_box
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.prepared_case import PreparedCase
 from continual_segment.progress import progress_bar
-from continual_segment.segmentation.windows import covering_corners, spread_evenly
+from continual_segment.segmentation.windows import covering_corners
 from continual_segment.training.validate import Overlaps
 
 Key = TypeVar("Key")
 SHARE_WITH_ORGANS = 0.75
 """Of the windows that are kept, at least, if so many show an organ."""
+GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
 class CoveringWindows(Dataset):
@@ -60,28 +61,37 @@ def organs_in_windows(case: PreparedCase, size: tuple[int, int, int]) -> list[se
 
 
 def thinned_out(shown: Sequence[set[int]], count: int) -> list[int]:
-    """Numbers of at most `count` windows: every organ's evenly spread, then some of those without any."""
+    """Numbers of at most `count` windows, spread over the scans: some of every organ, and some of none."""
     if len(shown) <= count:
         return list(range(len(shown)))
     showing: Mapping[int, list[int]] = defaultdict(list)
-    for number, organs in enumerate(shown):
-        for organ in organs:
+    empty: list[int] = []
+    for number in sorted(range(len(shown)), key=golden):
+        for organ in shown[number]:
             showing[organ].append(number)
-    empty = [number for number, organs in enumerate(shown) if not organs]
+        if not shown[number]:
+            empty.append(number)
     most = max(round(SHARE_WITH_ORGANS * count), count - len(empty))
-    kept = spread_over_organs(showing, most)
-    return sorted([*kept, *spread_evenly(empty, count - len(kept))])
+    kept = some_of_each(showing, most)
+    return sorted([*kept, *empty[: count - len(kept)]])
 
 
-def spread_over_organs(showing: Mapping[int, list[int]], count: int) -> list[int]:
-    """At most `count` of the windows that show organs; one of each organ, then another, and so on."""
+def golden(number: int) -> float:
+    """A key to sort by: however many of the sorted numbers are taken, they are spread over all."""
+    return number * GOLDEN_RATIO % 1
+
+
+def some_of_each(showing: Mapping[int, list[int]], count: int) -> list[int]:
+    """At most `count` windows: one that shows the rarest organ, one of the next, and so on, then a second."""
     kept: dict[int, None] = {}
+    rarest_first = sorted(showing, key=lambda organ: (len(showing[organ]), organ))
     for each in range(1, max(map(len, showing.values()), default=0) + 1):
-        for organ in sorted(showing, key=lambda organ: (len(showing[organ]), organ)):
-            for number in spread_evenly(showing[organ], each):
-                if len(kept) == count:
-                    return list(kept)
-                kept[number] = None
+        for organ in rarest_first:
+            left = [number for number in showing[organ] if number not in kept]
+            if left and len(showing[organ]) - len(left) < each:
+                kept[left[0]] = None
+            if len(kept) == count:
+                return list(kept)
     return list(kept)
 
 
