@@ -72,6 +72,8 @@ def kinds_by_dataset(
                 f"Which of the datasets shows {anomalies[0]}? Name it: --anomaly '{names[0]}={anomalies[0]}'."
             )
         return {names[0]: anomalies}
+    if text := next((kinds for kinds in anomalies.values() if isinstance(kinds, str)), ""):
+        raise ConfigError(f"The diseases of a dataset are a list: [{text!r}], not {text!r}.")
     if unknown := sorted(anomalies.keys() - set(names)):
         raise ConfigError(f"No dataset is named {unknown[0]!r}; there are {', '.join(names)}.")
     return anomalies

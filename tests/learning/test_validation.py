@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.errors import DatasetError
-from continual_segment.learning.step import check_comparable
+from continual_segment.learning import StageConfig, learn_dataset
+from continual_segment.learning.joint import head_step
+from continual_segment.learning.judge import Judge
 from continual_segment.learning.validation import CoveringWindows, organs_in_windows, thinned_out
 from continual_segment.segmentation.windows import covering_corners
 
@@ -80,11 +82,37 @@ def test_windows_come_from_all_scans(organs, scans, count):
     assert len(set(taken)) >= 0.6 * min(scans, count)
 
 
-def test_validation_scans_without_any_organ_are_refused_before_anything_is_learned(datasets, monkeypatch):
-    dataset = datasets["chest"]
-    case = PreparedDataset.case
-    monkeypatch.setattr(
-        PreparedDataset, "case", lambda self, name: replace(case(self, name), foreground_rows={})
-    )
+@pytest.fixture
+def shows_nothing(datasets, monkeypatch):
+    """A dataset whose validation scans show no organ."""
+    dataset, case = datasets["chest"], PreparedDataset.case
+    hidden = dataset.case_names("validation")
+
+    def without_organs(self, name):
+        return replace(case(self, name), foreground_rows={}) if name in hidden else case(self, name)
+
+    monkeypatch.setattr(PreparedDataset, "case", without_organs)
+    return dataset
+
+
+def test_validation_scans_without_any_organ_are_refused_before_anything_is_learned(
+    shows_nothing, preset, tmp_path
+):
+    config = replace(preset, stage=StageConfig(("train", "shrink")))
     with pytest.raises(DatasetError, match="no scan of the validation split shows"):
-        check_comparable(dataset)
+        learn_dataset(shows_nothing, tmp_path / "model", config)
+    assert not list(tmp_path.iterdir())
+
+
+def test_anomaly_heads_are_not_made_smaller_and_need_no_such_scan(shows_nothing, preset, tmp_path):
+    config = replace(preset, stage=StageConfig(("train", "shrink")))
+    assert head_step(shows_nothing, tmp_path / "model", config).name == shows_nothing.name
+
+
+def test_a_score_on_other_windows_is_not_taken_over(phantom_step):
+    judges = [Judge(phantom_step, 3), Judge(phantom_step, 3)]
+    judges[1].windows.places = judges[1].windows.places[::-1]
+    asked = []
+    for judge in (judges[0], judges[0], judges[1]):
+        judge.remember("score", {}, lambda: asked.append(None))
+    assert len(asked) == 2

@@ -62,7 +62,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("--name", metavar="NAME", help="name of the pack (default: the dataset's name)")
     parser.add_argument("--licence", default="", metavar="TEXT", help="licence to write into the pack")
     parser.add_argument(
-        "--anomaly", action="append", default=[], metavar="[NAME=]KIND", dest="anomalies",
+        "--anomaly", action="append", default=[], metavar="KIND", dest="anomalies",
         help="a disease that the training scans show, such as 'esophageal tumour'; may be repeated. With "
         "--with: NAME=KIND, where NAME is that of the dataset",
     )  # fmt: skip

@@ -50,7 +50,7 @@ class ProtocolDataset:
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Scans of a dataset that nothing was learned from: its test scans, or those of its validation split."""
+    """The test scans of a dataset, or those of its validation split, by which settings are chosen."""
 
     raw: RawDataset
     cases: Sequence[RawCase]

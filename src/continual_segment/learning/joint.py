@@ -97,7 +97,7 @@ def learn_jointly(
 
 def head_step(dataset: PreparedDataset, folder: Path, config: LearnConfig) -> StepStart:
     """The same for a dataset with tumour masks, whose decoder is an anomaly head."""
-    plain = replace(config, shrink=replace(config.shrink, budget=None))  # of packs alone
+    plain = replace(config, stage=replace(config.stage, stages=("train",)))  # heads are small as they are
     step = checked_step(dataset, folder, plain, dataset.name, None)
     source = DiseaseSource(step.source.dataset, step.source.patches, step.source.augment)
     return replace(step, source=source, run=run_folder(folder, f"{step.name}.head"))

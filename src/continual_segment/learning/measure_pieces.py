@@ -7,14 +7,15 @@ Out: OrganPieces by organ; numbers alone, nothing of a patient
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from continual_segment.body_parts.learn import label_map, training_cases
 from continual_segment.data.prepared import PreparedDataset
-from continual_segment.model.pieces import MOST_PIECES, Extent, OrganPieces
+from continual_segment.model.pieces import FIELD, MOST_PIECES, Extent, OrganPieces
 from continual_segment.segmentation.components import Runs
 from continual_segment.segmentation.nested import nesting_of
 from continual_segment.volume import LabelMap
@@ -46,6 +47,16 @@ def measure_pieces(dataset: PreparedDataset, at_most: int = 100) -> dict[str, Or
         organ: replace(summarise([each.pieces_ml for each in found]), extent_mm=largest_extent(found))
         for organ, found in sorted(scans.items())
     }
+
+
+def pieces_for_card(
+    dataset: PreparedDataset, earlier: Mapping[str, OrganPieces] | None = None
+) -> dict[str, Any]:
+    """What a pack's card stores: of the dataset's organs, and of those that were measured `earlier`."""
+    found = dict(earlier or {})
+    for organ, pieces in measure_pieces(dataset).items():
+        found[organ] = OrganPieces.pooled([found[organ], pieces]) if organ in found else pieces
+    return {FIELD: {organ: asdict(pieces) for organ, pieces in found.items()}}
 
 
 def organs_in_scan(labels: LabelMap) -> Iterator[tuple[str, OrganInScan]]:

@@ -166,7 +166,8 @@ class Pruning:
             return Finished(self.trained, [], chosen.dice)
         small, config = self.decoder(chosen.mask), self.config
         before = copy.deepcopy(small)
-        rows = self.fine_tune(small, config.fine_tune_share, config.slow_rate, "fine_tuning")
+        part = f"fine_tuning_{as_text(chosen.mask)}"
+        rows = self.fine_tune(small, config.fine_tune_share, config.slow_rate, part)
         dice = self.judge.dice_of(small, "final")
         if chosen is not reference and not loses_at_most(config.tau, dice, reference.dice):
             return Finished(before, rows, chosen.dice)

@@ -33,7 +33,7 @@ from continual_segment.data.prepared import PreparedDataset
 from continual_segment.errors import ConfigError, DatasetError, ModelError
 from continual_segment.learning.assess import assess
 from continual_segment.learning.learn_config import LearnConfig, Stage
-from continual_segment.learning.measure_pieces import measure_pieces
+from continual_segment.learning.measure_pieces import pieces_for_card
 from continual_segment.learning.prune import prune_decoder
 from continual_segment.learning.same_preparation import check_preparation
 from continual_segment.learning.search import search_decoder
@@ -42,7 +42,6 @@ from continual_segment.learning.train_decoder import FrozenStep, PatchSource, tr
 from continual_segment.model import Model, OrganPack
 from continual_segment.model.checks import check_name
 from continual_segment.model.model import encoder_fingerprint
-from continual_segment.model.pieces import FIELD as PIECES
 from continual_segment.model.starter import refuse_starter
 from continual_segment.networks import (
     Decoder,
@@ -141,8 +140,7 @@ class PackFacts:
         anomalies: Sequence[str] = (),
     ) -> PackFacts:
         covered = measure_coverage(dataset, regressor)
-        pieces = {organ: asdict(found) for organ, found in measure_pieces(dataset).items()}
-        card = {"body_parts": covered.card, PIECES: pieces}
+        card = {"body_parts": covered.card} | pieces_for_card(dataset)
         return cls(licence, tuple(anomalies), covered.coverage, card)
 
 

@@ -61,6 +61,8 @@ def test_clean_up_knows_the_organs_of_all_steps_of_a_network(learn_chest, base_m
     (first,) = (base.pack(name) for base in [Model.open(base_model_folder)] for name in base.pack_names)
     assert first.pieces
     assert pack.pieces.keys() > first.pieces.keys()
+    for organ in ("esophagus", "trachea"):  # in both datasets
+        assert pack.pieces[organ].scans > first.pieces[organ].scans
 
 
 @pytest.fixture

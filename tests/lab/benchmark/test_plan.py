@@ -146,6 +146,25 @@ def test_the_papers_budgets_are_500_and_1000_epochs():
     assert plan.training("upper-bound").learning_rate == 0.01
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("mib", "mib:seed=0"),
+        ("mib:seed=1", "mib:seed=01"),
+        ("mib:seed=1:kd_weight=100", "mib:kd_weight=100:seed=1"),
+    ],
+)
+def test_one_training_does_not_count_as_two(one, other):
+    with pytest.raises(ConfigError, match="are the same training"):
+        Plan(load_preset("tiny"), {}, {}, (one, other))
+
+
+def test_seeds_of_a_method_that_has_one_are_refused():
+    with pytest.raises(ConfigError, match="'mib:seed=5' has a seed"):
+        with_seeds(["ours", "mib:seed=5"], 2)
+    assert with_seeds(["mib:seed=5"], 1) == ["mib:seed=5"]
+
+
 def test_a_benchmark_without_a_seed_is_refused():
     with pytest.raises(ConfigError, match="at least one seed, not 0"):
         with_seeds(["ours"], 0)

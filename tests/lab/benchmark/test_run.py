@@ -173,6 +173,39 @@ def test_tables_and_figures_have_the_papers_numbers_beside_ours(finished):
     assert len(data["steps"]) == 2 * 3 * 3
 
 
+def test_another_seed_starts_from_the_first_step_and_is_shown_with_the_others(finished, plan, monkeypatch):
+    titles = []
+    monkeypatch.setattr("continual_segment.lab.benchmark.run.Progress.add", note_in(titles))
+    seeds = replace(plan, methods=("mib", "mib:seed=1"), orders={"A": plan.orders["A"]})
+    folder = shutil.copytree(finished[0], finished[0].with_name("seeds"))
+    run_benchmark(folder, seeds)
+    assert [title for title in titles if "score" not in title] == [
+        "order A, mib:seed=1, step 2: chest",
+        "order A, mib:seed=1, step 3: headneck",
+    ]
+    results = Results(BenchmarkPaths(folder, seeds))
+    assert results.methods == ("mib",)
+    assert results.seeds("A", "mib") == ["mib", "mib:seed=1"]
+    models = [Model.open(folder / "A" / name / "step_3_headneck" / "model") for name in ("mib", "mib_seed_1")]
+    assert models[0].encoder_fingerprint != models[1].encoder_fingerprint
+    assert first_step_of(models[0]) == first_step_of(models[1])
+    tables = {path.stem: path.read_text() for path in (folder / "tables").glob("*.csv")}
+    for name in ("table1_A", "all_A", "steps_A", "organs_chest", "groups"):
+        assert " ± " in tables[name], name
+    assert {step["method"] for step in json.loads((folder / "results.json").read_text())["steps"]} == {
+        "mib", "mib:seed=1"
+    }  # fmt: skip
+
+
+def test_clean_up_of_some_methods_alone_is_refused(finished, plan, monkeypatch):
+    """Packs of earlier versions do not know in how many pieces their organs come."""
+    cleaned = replace(plan, clean_up=True, methods=("mib",), orders={"A": plan.orders["A"]})
+    monkeypatch.setattr("continual_segment.lab.benchmark.tasks.PIECES", "what no card has")
+    folder = shutil.copytree(finished[0], finished[0].with_name("earlier"))
+    with pytest.raises(ConfigError, match=r"earlier version.*Leave --clean-up out"):
+        run_benchmark(folder, cleaned)
+
+
 def test_clean_up_scores_again_and_trains_nothing(finished, plan, monkeypatch):
     titles = []
     monkeypatch.setattr("continual_segment.lab.benchmark.run.Progress.add", note_in(titles))

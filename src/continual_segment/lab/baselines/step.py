@@ -27,12 +27,11 @@ from continual_segment.lab.baselines.first_step import FIRST_STEP, first_step_of
 from continual_segment.lab.baselines.marginal import grown
 from continual_segment.lab.baselines.method import ContinualMethod, LaterStep
 from continual_segment.lab.baselines.state import MethodState, read_state, write_state
-from continual_segment.learning.measure_pieces import measure_pieces
+from continual_segment.learning.measure_pieces import pieces_for_card
 from continual_segment.learning.step import delete_checkpoints
 from continual_segment.model import Model, OrganPack
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
 from continual_segment.model.model import encoder_fingerprint
-from continual_segment.model.pieces import FIELD as PIECES
 from continual_segment.networks import Decoder, GeneralEncoder, paper_count, true_count
 from continual_segment.networks.segmentation_network import SegmentationNetwork
 from continual_segment.organs import Organ
@@ -157,22 +156,17 @@ def learn_step(
         )
     )
     new_state = learner.finish()
-    known = newest.card.get(PIECES, {}) if method.keeps == "one network" else {}
+    earlier = newest.pieces if method.keeps == "one network" else {}
     card = training_card(method, step, learner, rows[-1]) | {FIRST_STEP: first_step_of(before)}
     kept = [before.pack(pack) for pack in before.pack_names] if method.keeps == "old decoders" else []
 
     def store() -> None:
         write_state(folder, new_state)
-        write_model(folder, learner, dataset, settings, name, card | pieces_card(dataset, known), kept)
+        write_model(folder, learner, dataset, settings, name, card | pieces_for_card(dataset, earlier), kept)
         delete_checkpoints(run)
 
     on_main(store)
     return Model.open(folder)
-
-
-def pieces_card(dataset: PreparedDataset, known: Mapping[str, Any]) -> dict[str, Any]:
-    """What clean-up has to know: of the dataset's organs, and what was `known` of earlier ones."""
-    return {PIECES: {**known, **{organ: asdict(each) for organ, each in measure_pieces(dataset).items()}}}
 
 
 def checked(loss: LossOfBatch, classes: StepClasses) -> LossOfBatch:

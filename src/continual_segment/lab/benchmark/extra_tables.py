@@ -1,4 +1,7 @@
-"""Tables that a method adds, as it declares in `extras`: encoders, small decoders, merge rules, run time."""
+"""Tables that a method adds, as it declares in `extras`: encoders, small decoders, merge rules, run time.
+
+Of several seeds they show the first.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import ceil, nan
+from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -88,14 +89,17 @@ def draw_panel(axis: Axes, panel: Panel, lines: dict[str, Line]) -> None:
 
 
 def all_dice(results: Results, order: str, method: str, step: int) -> float:
-    return 100 * results.all(results.after(order, method, step)).all_organs
+    """The mean over seeds, as of the others."""
+    seeds = results.seeds(order, method, step)
+    return 100 * fmean(results.all(results.after(order, each, step)).all_organs for each in seeds)
 
 
 def dataset_dice(results: Results, order: str, name: str, method: str, step: int) -> float:
-    found = results.after(order, method, step)
-    return 100 * found[name].mean.dice if name in found else nan
+    found = [results.after(order, each, step) for each in results.seeds(order, method, step)]
+    return 100 * fmean(each[name].mean.dice for each in found) if name in found[0] else nan
 
 
 def forgotten(results: Results, order: str, method: str, step: int) -> float:
-    lost = [each for each in results.forgetting(order, method) if each.step == step]
-    return 100 * lost[0].mean_relative if lost else nan
+    seeds = results.seeds(order, method, step)
+    lost = [each for seed in seeds for each in results.forgetting(order, seed) if each.step == step]
+    return 100 * fmean(each.mean_relative for each in lost) if lost else nan

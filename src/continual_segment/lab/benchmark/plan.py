@@ -146,15 +146,23 @@ def make_orders(names: Sequence[str], wanted: Sequence[str]) -> dict[str, tuple[
 
 
 def check_methods(methods: Sequence[str]) -> None:
-    """Raise where one is unknown."""
+    """Raise where one is unknown, or two are the same."""
+    found: dict[tuple[frozenset[str], int], str] = {}
     for method in methods:
         make_method(method)
+        settings, seed = split_seed(method)
+        before = found.setdefault((frozenset(settings.split(":")), seed), method)
+        if before is not method:
+            raise ConfigError(f"'{before}' and '{method}' are the same training. Leave one of them out.")
 
 
 def with_seeds(methods: Sequence[str], seeds: int) -> list[str]:
     """Every method with so many seeds; all methods with one seed before the next."""
     if seeds < 1:
         raise ConfigError(f"A benchmark has at least one seed, not {seeds}.")
+    for method in methods if seeds > 1 else ():
+        if split_seed(method)[0] != method:
+            raise ConfigError(f"'{method}' has a seed. Leave it or --seeds out.")
     return [*methods, *(f"{method}:{SEED}={seed}" for seed in range(1, seeds) for method in methods)]
 
 

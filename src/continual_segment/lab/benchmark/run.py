@@ -85,7 +85,7 @@ def run_task(task: Task) -> None:
 def claim(folder: Path, plan: Plan) -> None:
     """Store what determines the results in a new folder; raise where a benchmark of other settings is.
 
-    Orders and methods can be added later.
+    Orders, methods and seeds can be added later, and other scorings of the same networks.
     """
     settings = {
         "config": asdict(plan.config),

@@ -7,6 +7,7 @@ distances are in millimetres over organs that were found; the number of missed o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from continual_segment.lab.benchmark.differences import difference_tables
 from continual_segment.lab.benchmark.extra_tables import extra_tables
@@ -67,8 +68,9 @@ def main_table(results: Results, order: str) -> Table:
         for (metric, factor, digits), papers in zip(METRICS, theirs, strict=True):
             row.append(cell([results.all(end, metric).all_organs * factor for end in ends], digits, papers))
         size = printed("table1", theirs_in, method, "parameters") or (None, None)
-        millions, relative = results.parameters(order, method)
-        rows.append([*row, cell(millions, 3, size[0]), cell(relative, 2, size[1])])
+        sizes = [results.parameters(order, each) for each in results.seeds(order, method)]
+        row.append(cell([millions for millions, _ in sizes], 3, size[0]))
+        rows.append([*row, cell([relative for _, relative in sizes], 2, size[1])])
     note = (
         "All: every organ once, with its value on the newest dataset that labels it. Parameters of the "
         "decoders in millions, and per nnU-Net decoder, counted as in the paper."
@@ -88,10 +90,9 @@ def all_table(results: Results, order: str) -> Table:
         for metric, digits in (("hd95_mm", 1), ("asd_mm", 2)):
             for name in (metric, metric.replace("_mm", "_penalised_mm")):
                 row.append(cell([results.all(end, name).all_organs for end in ends], digits))
-        scores = [each.mean for end in ends for each in end.values()]
-        rows.append(
-            [*row, f"{sum(each.excluded for each in scores)} of {sum(each.scored for each in scores)}"]
-        )
+        missed = [float(sum(each.mean.excluded for each in end.values())) for end in ends]
+        scored = sum(each.mean.scored for each in ends[0].values())
+        rows.append([*row, f"{cell(missed, 0)} of {scored}"])
     columns = ("method", "DSC organs", "DSC pairs", "DSC datasets", "HD95", "HD95 penalised", "ASD",
                "ASD penalised", "organs missed")  # fmt: skip
     note = "Distances leave missed organs out; penalised, each costs the image's diagonal."
@@ -159,17 +160,27 @@ def group_tables(results: Results) -> Iterator[Table]:
     methods = results.finished(order)
     if not methods:
         return
-    groups = {m: {g.name: g for g in results.last(order, m)[names[0]].groups} for m in methods}
+    groups = {m: by_name(results, order, m, names[0], "groups") for m in methods}
     rows = []
     for group in sorted({name for found in groups.values() for name in found}):
         row = [group]
         for method in methods:
             papers = (printed("groups", group, method) if names[0] == "totalseg" else None) or (None,)
-            mean = groups[method].get(group)
-            row.append(cell(100 * mean.dice if mean else None, 1, papers[0]))
+            row.append(cell(groups[method].get(group), 1, papers[0]))
         rows.append(row)
     title = f"Organ groups of {names[0]} after the last step, order {order} (DSC)"
     yield Table("groups", title, ("group", *methods), rows)
+
+
+def by_name(
+    results: Results, order: str, method: str, dataset: str, kind: Literal["organs", "groups"]
+) -> dict[str, list[float]]:
+    """Dice in percent of every organ, or group of organs, after the last step, by each seed."""
+    found: dict[str, list[float]] = {}
+    for seed in results.seeds(order, method):
+        for mean in getattr(results.last(order, seed)[dataset], kind):
+            found.setdefault(mean.name, []).append(100 * mean.dice)
+    return found
 
 
 def organ_tables(results: Results) -> Iterator[Table]:
@@ -177,11 +188,11 @@ def organ_tables(results: Results) -> Iterator[Table]:
     order, names = next(iter(results.plan.orders.items()))
     methods = results.finished(order)
     for dataset in names if methods else ():
-        found = {m: {o.name: o for o in results.last(order, m)[dataset].organs} for m in methods}
+        found = {m: by_name(results, order, m, dataset, "organs") for m in methods}
         rows = []
         for organ in found[methods[0]]:
             papers = {m: (printed("organs", dataset, organ, m) or (None,))[0] for m in methods}
-            rows.append([organ, *(cell(100 * found[m][organ].dice, 1, papers[m]) for m in methods)])
+            rows.append([organ, *(cell(found[m][organ], 1, papers[m]) for m in methods)])
         title = f"Organs of {dataset} after the last step, order {order} (DSC)"
         yield Table(f"organs_{dataset}", title, ("organ", *methods), rows)
 

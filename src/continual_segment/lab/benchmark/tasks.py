@@ -7,12 +7,13 @@ by which it segments, and the further tables it adds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from continual_segment.data.prepared import PreparedDataset
+from continual_segment.errors import ConfigError
 from continual_segment.files.atomic import write_json
 from continual_segment.lab.baselines import FirstStep, LaterStep
 from continual_segment.lab.baselines.first_step import first_step_of, learn_first_step
@@ -20,6 +21,7 @@ from continual_segment.lab.benchmark.paths import BenchmarkPaths
 from continual_segment.lab.benchmark.plan import Plan, Row
 from continual_segment.lab.protocol import HeldOut, is_scored, score_rules
 from continual_segment.model import Model
+from continual_segment.model.pieces import FIELD as PIECES
 from continual_segment.segmentation import Segmenter
 from continual_segment.segmentation.merge import RULES, RuleName
 
@@ -98,7 +100,7 @@ class BenchmarkTasks:
 
         def score() -> None:
             opened = Model.open(network)
-            segmenter = Segmenter(opened, config=self.plan.segment)
+            segmenter = self.segmenter(opened)
             score_rules(segmenter, {scores: segmenter.merge_rule()}, self.tests[name], first_step_of(opened))
 
         title = f"score the first step: {name}"
@@ -169,7 +171,8 @@ class BenchmarkTasks:
 
     def _scores_before(self, order: str, method: str, number: int) -> Iterator[Hashable]:
         """Keys of the scores that a step must wait for: those of a model to which it adds a pack."""
-        if self.paths.grows(method):
+        name = self.plan.orders[order][number - 1]
+        if self.paths.grows(method) and not has_pack(self.paths.model(order, method, number), name):
             for dataset in self.plan.orders[order][: number - 1]:
                 yield self._key_of_scores(order, method, number - 1, dataset)
 
@@ -202,19 +205,29 @@ class BenchmarkTasks:
         own = {folder: row.view.packs == "own" for folder, row in scores.items()}
         merged = [name for name in learned if name in opened.pack_names]
         packs = [dataset] if all(own.values()) else merged
-        segmenter = Segmenter(opened, packs=packs, config=self.plan.segment)
+        segmenter = self.segmenter(opened, packs)
         rules = {
             folder: segmenter.single_pack_rule(dataset) if own[folder] else segmenter.merge_rule()
             for folder in scores
         }
         score_rules(segmenter, rules, self.tests[dataset], first_step_of(opened))
 
+    def segmenter(self, model: Model, packs: Sequence[str] | None = None) -> Segmenter:
+        """As the plan segments; ConfigError where clean-up would be for some methods alone."""
+        for name in packs or model.pack_names:
+            if self.plan.clean_up and PIECES not in model.pack(name).card:
+                raise ConfigError(
+                    f"{model.folder}: pack '{name}' was made by an earlier version, which did not store what "
+                    "clean-up has to know. Leave --clean-up out, or choose another --out."
+                )
+        return Segmenter(model, packs=packs, config=self.plan.segment)
+
     def extra_tasks(self, order: str) -> Iterator[Task]:
         """What the further tables of methods need, after the last step."""
         for method in self.plan.methods_with("merge rules"):
             for name in self.plan.orders[order]:
                 yield self.merging_task(order, method, name)
-        for method in self.plan.methods_with("run time"):
+        for method in self.plan.methods_with("run time") if not self.plan.variant else ():
             path = self.paths.run_time(order, method)
             measure = partial(self.measure_run_time, order, method, path)
             last = self._key_of_step(order, method, len(self.plan.orders[order]))
@@ -236,7 +249,7 @@ class BenchmarkTasks:
     def score_merge_rules(self, model: Path, dataset: str, folders: Mapping[RuleName, Path]) -> None:
         """Every merge rule on the same predictions of all packs."""
         opened = Model.open(model)
-        segmenter = Segmenter(opened, config=self.plan.segment)
+        segmenter = self.segmenter(opened)
         rules = {folders[rule]: segmenter.merge_rule(rule) for rule in RULES}
         score_rules(segmenter, rules, self.tests[dataset], first_step_of(opened))
 

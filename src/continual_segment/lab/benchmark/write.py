@@ -38,7 +38,10 @@ def introduction(results: Results) -> list[str]:
         f"Budgets: {plan.budgets}. A cell reads ours (the paper's). Dice in percent, distances in mm."
     )
     if plan.split == "validation":
-        lines.append("Scans of the validation split, by which settings are chosen.")
+        lines.append(
+            "Scans of the validation split, to choose settings of one method by. Small decoders are chosen "
+            "by them, so they do not compare methods."
+        )
     if plan.clean_up:
         lines.append("Islands were removed from the label maps of every method before they were scored.")
     same = results.order_changes_nothing()
