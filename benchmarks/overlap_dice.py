@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from continual_segment.data.splits import split_cases
+from continual_segment.data.splits import Split, split_cases
 from continual_segment.files import read_labels, read_scan
 from continual_segment.metrics import score_labels
 from continual_segment.model import Model
@@ -70,14 +70,14 @@ def score(model: Model, raw: Path, overlap: float, scans: int) -> tuple[list[flo
     return dice, maps, seconds
 
 
-def held_out(folder: Path, scans: int) -> Iterator[tuple[Volume, LabelMap]]:
-    """The first test cases of a raw dataset, labels by organ id."""
+def held_out(folder: Path, scans: int, split: Split = "test") -> Iterator[tuple[Volume, LabelMap]]:
+    """The first test cases of a raw dataset, or those of another split; labels by organ id."""
     names = sorted(path.name.removesuffix("_0000.nii.gz") for path in (folder / "imagesTr").glob("*.nii.gz"))
     table = np.zeros(LAST_HASHED_ID + 1, np.uint16)
     for name, label in json.loads((folder / "dataset.json").read_text())["labels"].items():
         table[int(label)] = find_organ(name).id if int(label) else 0
     splits = split_cases(names)
-    for name in [name for name in names if splits[name] == "test"][:scans]:
+    for name in [name for name in names if splits[name] == split][:scans]:
         truth = read_labels(folder / "labelsTr" / f"{name}.nii.gz")
         yield (
             read_scan(folder / "imagesTr" / f"{name}_0000.nii.gz"),

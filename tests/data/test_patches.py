@@ -50,6 +50,18 @@ def test_shapes_types_and_range(all_training):
     assert images.abs().max() <= 1
 
 
+def test_batches_have_one_of_several_sizes(all_training):
+    sizes = [(5, 6, 7), (3, 4, 4)]
+    several = patches(all_training, sizes[0], other_sizes=sizes[1:], augmentation=AugmentConfig())
+    shapes = [(tuple(images.shape[2:]), tuple(labels.shape[1:])) for images, labels in several]
+    assert all(image == label for image, label in shapes)
+    counts = [sum(image == size for image, _ in shapes) for size in sizes]
+    assert sum(counts) == len(several)
+    assert min(counts) >= 10
+    with pytest.raises(ValueError, match=r"three numbers of voxels \(z, y, x\), not \(3, 4\)"):
+        PatchConfig((5, 6, 7), other_sizes=((3, 4),))
+
+
 @pytest.mark.parametrize("augmentation", [None, AugmentConfig(rotation_share=1.0, noise_share=1.0)])
 def test_an_iteration_follows_from_the_seed_alone(all_training, augmentation):
     one = patches(all_training, augmentation=augmentation)

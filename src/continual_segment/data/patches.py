@@ -34,7 +34,7 @@ class PatchConfig:
     """What one batch consists of."""
 
     size: Size
-    """Voxels (z, y, x) of a patch."""
+    """Voxels (z, y, x) of a patch; windows of scans have this size, too."""
     batch: int = 2
     """Patches per iteration."""
     foreground_share: float = 1 / 3
@@ -42,10 +42,14 @@ class PatchConfig:
     later_foreground_share: float | None = None
     """The same for steps after the first; None: no other. A dataset whose organs are all in one place never
     shows the rest of the body in patches centred on them, and its decoder then sees organs there."""
+    other_sizes: tuple[Size, ...] = ()
+    """Further sizes. Every batch has one of all, drawn by chance; one that is given twice is drawn twice as
+    often. With small patches beside large ones, a network for large windows takes less time to train."""
 
     def __post_init__(self) -> None:
-        if len(self.size) != 3 or min(self.size) < 1:
-            raise ValueError(f"size is three numbers of voxels (z, y, x), not {self.size}.")
+        for size in (self.size, *self.other_sizes):
+            if len(size) != 3 or min(size) < 1:
+                raise ValueError(f"size is three numbers of voxels (z, y, x), not {size}.")
         if self.batch < 1:
             raise ValueError(f"batch is at least one patch, not {self.batch}.")
         for name in ("foreground_share", "later_foreground_share"):
@@ -53,6 +57,12 @@ class PatchConfig:
             if share is not None and not 0 <= share <= 1:
                 raise ValueError(f"{name} is a share between 0 and 1, not {share}.")
         object.__setattr__(self, "size", tuple(self.size))
+        object.__setattr__(self, "other_sizes", tuple(tuple(size) for size in self.other_sizes))
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """All of them."""
+        return (self.size, *self.other_sizes)
 
     def of_later_step(self, size: Size) -> PatchConfig:
         """Patches of a step that reads a frozen encoder, which was trained on patches of this size."""
@@ -108,8 +118,10 @@ class Patches(NumberedBatches):
         if not 0 <= iteration < self.iterations:
             raise IndexError(f"Iteration {iteration} of {self.iterations}.")
         rng = np.random.default_rng((self.seed, iteration))
+        sizes = self.config.sizes
+        size = sizes[rng.integers(len(sizes))] if len(sizes) > 1 else sizes[0]
         anywhere = self.config.batch - self.config.foreground_patches
-        patches = [self._patch(rng, on_organ=i >= anywhere) for i in range(self.config.batch)]
+        patches = [self._patch(rng, size, on_organ=i >= anywhere) for i in range(self.config.batch)]
         images, labels = zip(*patches, strict=True)
         return torch.from_numpy(np.stack(images)[:, None]), torch.from_numpy(
             np.stack(labels).astype(np.int64)
@@ -121,9 +133,8 @@ class Patches(NumberedBatches):
         other.seed = self.seed + rank * SEEDS_APART
         return other
 
-    def _patch(self, rng: np.random.Generator, on_organ: bool) -> tuple[np.ndarray, np.ndarray]:
+    def _patch(self, rng: np.random.Generator, size: Size, on_organ: bool) -> tuple[np.ndarray, np.ndarray]:
         case = self.cases[rng.integers(len(self.cases))]
-        size = self.config.size
         start = _draw_start(case, size, rng, on_organ)
 
         def read(box: Size) -> tuple[np.ndarray, np.ndarray]:

@@ -73,7 +73,8 @@ class LearnConfig:
     """What every new pack measures of itself."""
 
     def __post_init__(self) -> None:
-        self.network.check_window(self.patches.size)
+        for size in self.patches.sizes:
+            self.network.check_window(size)
         if self.network.input_channels != 1:
             raise ValueError(f"A CT has one input channel, not {self.network.input_channels}.")
 
