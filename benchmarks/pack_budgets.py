@@ -130,7 +130,8 @@ class Bench:
 
     def training_seconds(self, name: str) -> float:
         """Of a first training: the first updates of one, times their number."""
-        source = self.start(name).shrinking.step.source
+        step = self.start(name).shrinking.step
+        source = step.source
         config = replace(
             self.config.later, iterations=TIMED_UPDATES, report_every=TIMED_UPDATES, validation_batches=0
         )
@@ -139,7 +140,7 @@ class Bench:
             begun = time.process_time()
             train_decoder(self.encoder, decoder, source, config, Path(run), f"timing {name}")
             seconds = time.process_time() - begun
-        return seconds / TIMED_UPDATES * self.config.later.iterations
+        return seconds / TIMED_UPDATES * self.config.later.iterations * step.length
 
     def start(self, name: str) -> ShrinkingPack:
         return ShrinkingPack.start(

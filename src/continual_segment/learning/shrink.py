@@ -51,7 +51,7 @@ class ShrinkConfig:
     kernels: tuple[KernelName, ...] = ("nnunet", "2d")
     """What a smaller block may have; nnunet is the kernel of the trained one."""
     widths: tuple[float, ...] = (0.5, 0.375, 0.25, 0.125)
-    """Channels that its convolutions may be reduced to, as shares of the block's."""
+    """Channels that its convolutions may be reduced to, as shares of the block's; they may keep all, too."""
     shortlist: int = 6
     """So many combinations of smaller blocks are fitted and judged."""
     fit: FitConfig = field(default_factory=FitConfig)
@@ -86,10 +86,10 @@ class ShrinkConfig:
             raise ValueError("share and rate are above 0.")
 
     def forms(self, network: NetworkConfig, number: int) -> list[BlockForm]:
-        """What a block may become, if that is smaller than it is."""
+        """What a block may become, if that is smaller than it is: of all channels, or reduced to some."""
         features = network.features[-2 - number]
         widths = dict.fromkeys(max(1, round(share * features)) for share in self.widths)
-        return [BlockForm(kernel, width) for kernel in self.kernels for width in widths]
+        return [BlockForm(kernel, width) for kernel in self.kernels for width in (None, *widths)]
 
     def smallest_plan(self, network: NetworkConfig) -> DecoderPlan:
         """What needs the least multiply-adds."""

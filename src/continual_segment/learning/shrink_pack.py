@@ -70,7 +70,7 @@ class ShrinkingPack:
     ) -> ShrinkingPack:
         source = PatchSource(dataset.learnable(), config.patches.of_later_step(model.window), config.augment)
         run = run_folder(model.folder, f"{pack.name}.shrink")
-        step = FrozenStep(encoder, source, config.later, run, pack.name)
+        step = FrozenStep(encoder, source, config.later, run, pack.name, length_of(pack, config))
         return cls(pack, encoder, Shrinking(step, pack.decoder(), config.shrink), config.assess)
 
     def finish(self, config: ShrinkConfig) -> OrganPack:
@@ -108,6 +108,19 @@ def check_shrinkable(pack: OrganPack, dataset: PreparedDataset, model: Model) ->
             "the dataset that the pack was learned from."
         )
     check_comparable(dataset.learnable())
+
+
+def length_of(pack: OrganPack, config: LearnConfig) -> float:
+    """How long the pack was trained, per training of a later step: that of a first step may be longer.
+
+    The pack's card may come from a stranger, so the preset limits it.
+    """
+    later = config.later.iterations
+    known = pack.card.get("train")
+    trained = known.get("iterations") if isinstance(known, dict) else None
+    if type(trained) is not int:
+        return 1.0
+    return min(max(trained, later), max(config.first.iterations, later)) / later
 
 
 def is_whole(pack: OrganPack) -> bool:
