@@ -66,14 +66,15 @@ def kinds_by_dataset(
 ) -> Mapping[str, Sequence[str]]:
     """Diseases by the name of the dataset; without a name, those of the only one."""
     names = [dataset.name for dataset in datasets]
+    values = anomalies.values() if isinstance(anomalies, Mapping) else (anomalies,)
+    if text := next((kinds for kinds in values if isinstance(kinds, str)), ""):
+        raise ConfigError(f"The diseases of a dataset are a list: [{text!r}], not {text!r}.")
     if not isinstance(anomalies, Mapping):
         if anomalies and len(names) > 1:
             raise ConfigError(
                 f"Which of the datasets shows {anomalies[0]}? Name it: --anomaly '{names[0]}={anomalies[0]}'."
             )
         return {names[0]: anomalies}
-    if text := next((kinds for kinds in anomalies.values() if isinstance(kinds, str)), ""):
-        raise ConfigError(f"The diseases of a dataset are a list: [{text!r}], not {text!r}.")
     if unknown := sorted(anomalies.keys() - set(names)):
         raise ConfigError(f"No dataset is named {unknown[0]!r}; there are {', '.join(names)}.")
     return anomalies

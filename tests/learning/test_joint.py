@@ -136,6 +136,7 @@ def test_packs_that_are_learned_together_share_the_budget(both, config, tmp_path
         (["tumour"], "Which of the datasets shows tumour"),
         ({"liver": ["tumour"]}, "No dataset is named 'liver'"),
         ({"chest": "tumour"}, r"are a list: \['tumour'\]"),
+        ("tumour", r"are a list: \['tumour'\]"),
     ],
 )
 def test_a_disease_of_no_known_dataset_is_refused_before_anything_is_learned(

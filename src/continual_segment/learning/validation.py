@@ -50,7 +50,7 @@ class CoveringWindows(Dataset):
 
 
 def organs_in_windows(case: PreparedCase, size: tuple[int, int, int]) -> list[set[int]]:
-    """The organs that each window over a scan shows, as far as a sample of their voxels tells."""
+    """The organs that each window over a scan shows, by the sample of their voxels that is stored."""
     foreground, found = case.foreground, []
     for corner in covering_corners(case.shape, size):
         low, high = np.array(corner), np.add(corner, size)

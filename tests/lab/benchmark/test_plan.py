@@ -165,9 +165,11 @@ def test_seeds_of_a_method_that_has_one_are_refused():
     assert with_seeds(["mib:seed=5"], 1) == ["mib:seed=5"]
 
 
-def test_a_benchmark_without_a_seed_is_refused():
+def test_a_benchmark_without_a_seed_or_a_method_is_refused():
     with pytest.raises(ConfigError, match="at least one seed, not 0"):
         with_seeds(["ours"], 0)
+    with pytest.raises(ConfigError, match="at least one method. Methods: ours, "):
+        with_seeds([], 1)
 
 
 def arguments(*words):

@@ -158,6 +158,8 @@ def check_methods(methods: Sequence[str]) -> None:
 
 def with_seeds(methods: Sequence[str], seeds: int) -> list[str]:
     """Every method with so many seeds; all methods with one seed before the next."""
+    if not methods:
+        raise ConfigError(f"A benchmark compares at least one method. Methods: {', '.join(METHODS)}.")
     if seeds < 1:
         raise ConfigError(f"A benchmark has at least one seed, not {seeds}.")
     for method in methods if seeds > 1 else ():
