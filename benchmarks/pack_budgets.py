@@ -9,6 +9,9 @@ times are seconds of CPU of one thread, which a busy machine changes little. Shr
 first training, whose updates are timed here; `segment` with all whole packs and with all small ones, scan by
 scan in turn. OUT gets results.json, table.md, forms.md and, of several budgets, pareto.png. Run again to
 resume: what is in OUT is not measured again.
+
+Small decoders have more updates in all than whole ones. With --control, whole ones are trained on as long as
+the small ones, with themselves as teachers: what these gain is due to the updates.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from continual_segment.lab.protocol import HeldOut
 from continual_segment.learning.budget import Budget, shares_of
 from continual_segment.learning.shrink_pack import ShrinkingPack, shares
 from continual_segment.learning.step import whole_decoder
-from continual_segment.learning.train_decoder import train_decoder
+from continual_segment.learning.train_decoder import StageResult, train_decoder
 from continual_segment.malloc import keep_freed_memory
 from continual_segment.model import Model, OrganPack
 from continual_segment.segmentation import Segmenter
@@ -56,6 +59,9 @@ def main() -> None:
     )
     parser.add_argument("--scans", type=int, help="at most so many of each test split (default: all)")
     parser.add_argument("--timed", type=int, default=1, help="scans per dataset that are timed (default: 1)")
+    parser.add_argument(
+        "--control", action="store_true", help="train the whole decoders on as long as the small ones, too"
+    )
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -64,6 +70,9 @@ def main() -> None:
     for budget in args.budget:
         bench.measure(Budget(*budget), args.timed)
         bench.write()
+        print(table(bench.results), flush=True)
+    if args.control:
+        bench.measure_control()
         print(table(bench.results), flush=True)
 
 
@@ -192,6 +201,21 @@ class Bench:
             "validation_whole": card["trained"]["dice"],
             "validation_fitted": before,
             "validation_trained": card["chosen"]["dice"],
+        }
+
+    def measure_control(self) -> None:
+        """Every whole decoder after further training."""
+        for started in self.started():
+            self.remember("control", started.pack.name, compute=lambda each=started: self.control(each))
+            print("control", started.pack.name, self.results["control"][started.pack.name], flush=True)
+
+    def control(self, started: ShrinkingPack) -> dict[str, float]:
+        shrinking = started.shrinking
+        trained = shrinking.train(shrinking.tree.whole)
+        pack = started.packed(StageResult(trained.decoder, trained.rows, {}, 0.0))
+        return {
+            "validation_trained": trained.score.dice,
+            "test_dice": dice_of(self.folder, pack, self.tests[pack.name]),
         }
 
     def times(self, packs: dict[str, OrganPack], timed: int) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def table(results: Results) -> str:
         lines += [row(results, key, name, found) for name, found in rows.items()]
         if len(rows) == len(results["whole"]):
             lines.append(sums(results, key, rows))
-    return "\n".join([*lines, *speed(results)]) + "\n"
+    return "\n".join([*lines, *speed(results), *control(results)]) + "\n"
 
 
 def finished(results: Results, budget: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -93,6 +93,22 @@ def speed(results: Results) -> list[str]:
             spread = f"{min(each):.2f} to {max(each):.2f}, {len(each)} scans"
             lines.append(f"- {key}: {whole:.1f} / {small:.1f} = {whole / small:.2f} ({spread})")
     return lines
+
+
+def control(results: Results) -> list[str]:
+    """Whole decoders before and after as many further updates as small ones have."""
+    found = results.get("control", {})
+    if not found:
+        return []
+    heading = "Whole decoders, trained on as long as the small ones (test: before, after, gained in points):"
+    pairs = {name: (results["whole"][name]["test_dice"], each["test_dice"]) for name, each in found.items()}
+    if len(pairs) == len(results["whole"]):
+        pairs["all"] = (fmean(pair[0] for pair in pairs.values()), fmean(pair[1] for pair in pairs.values()))
+    lines = [
+        f"- {name}: {before:.4f}, {after:.4f}, {100 * (after - before):.2f}"
+        for name, (before, after) in pairs.items()
+    ]
+    return ["", heading, "", *lines]
 
 
 def forms(results: Results) -> str:

@@ -74,7 +74,11 @@ class ShrinkingPack:
         return cls(pack, encoder, Shrinking(step, pack.decoder(), config.shrink), config.assess)
 
     def finish(self, config: ShrinkConfig) -> OrganPack:
-        small, pack = self.shrinking.finish(config), self.pack
+        return self.packed(self.shrinking.finish(config))
+
+    def packed(self, small: StageResult) -> OrganPack:
+        """The pack with another decoder."""
+        pack = self.pack
         return OrganPack.of(
             pack.name,
             pack.organs,
