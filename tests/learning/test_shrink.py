@@ -128,27 +128,27 @@ def test_a_plan_that_loses_more_than_tau_is_followed_by_a_larger_one(phantom_ste
     assert small.card["tried"][0]["multiply_adds"] < small.card["tried"][1]["multiply_adds"]
 
 
-def test_what_a_combination_is_expected_to_lose_is_the_sum_over_its_blocks():
-    whole = score(("nnunet", "nnunet"), 0.90, 100)
-    deep = [score(("2d@4", "nnunet"), 0.88, 70), score(("2d@2", "nnunet"), 0.87, 75)]
-    fine = [score(("nnunet", "2d@4"), 0.85, 60), score(("nnunet", "2d@2"), 0.80, 50)]
+def test_what_a_combination_is_expected_to_keep_is_the_product_over_its_blocks():
+    whole = score(("nnunet", "nnunet"), 0.8, 100)
+    deep = [score(("2d@4", "nnunet"), 0.6, 70), score(("2d@2", "nnunet"), 0.5, 75)]
+    fine = [score(("nnunet", "2d@4"), 0.4, 60), score(("nnunet", "2d@2"), 0.0, 50)]
     found = {
         plan.plan: (round(plan.dice, 4), plan.multiply_adds) for plan in expected_plans(deep + fine, whole)
     }
     assert found == {
-        ("nnunet", "nnunet"): (0.90, 100),
-        ("2d@4", "nnunet"): (0.88, 70),
-        ("nnunet", "2d@4"): (0.85, 60),
-        ("nnunet", "2d@2"): (0.80, 50),
-        ("2d@4", "2d@4"): (0.83, 30),
-        ("2d@4", "2d@2"): (0.78, 20),  # 2d@2 in the deep block is larger and worse than 2d@4
+        ("nnunet", "nnunet"): (0.8, 100),
+        ("2d@4", "nnunet"): (0.6, 70),
+        ("nnunet", "2d@4"): (0.4, 60),
+        ("nnunet", "2d@2"): (0.0, 50),
+        ("2d@4", "2d@4"): (0.3, 30),  # three quarters of a half
+        ("2d@4", "2d@2"): (0.0, 20),  # 2d@2 in the deep block is larger and worse than 2d@4
     }
 
 
 def test_sizes_of_combinations_are_exact(phantom_step, decoder):
     shrinking = Shrinking(phantom_step, decoder, QUICK)
     expected = shrinking.expected
-    assert len(expected) > len(shrinking.blocks_alone)
+    assert any("nnunet" not in found.plan for found in expected)
     for found in expected:
         real = shrinking.scored(found.plan, found.dice)
         assert found == real
@@ -310,6 +310,13 @@ def test_a_block_may_keep_all_of_its_channels_with_a_smaller_kernel(preset):
     forms = ShrinkConfig(kernels=("nnunet", "2d"), widths=(0.5,)).forms(preset.network, 0)
     width = preset.network.features[-2] // 2
     assert [form.name for form in forms] == ["nnunet", f"nnunet@{width}", "2d", f"2d@{width}"]
+
+
+def test_no_block_is_reduced_to_a_single_channel(preset):
+    finest = ShrinkConfig(kernels=("2d",), widths=(1e-3,)).forms(
+        preset.network, len(preset.network.features) - 2
+    )
+    assert [form.name for form in finest] == ["2d", "2d@2"]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """What plans are expected to lose, from what each of their blocks loses alone.
 
-Judging every combination of forms would take longer than training: there are hundreds. So each smaller block
-is judged once, with the trained blocks around it, and the losses of a plan's blocks are added up. That sum is
-an estimate which chooses a few plans to fit and judge; sizes add up exactly.
+Judging every combination of forms would take longer than training: there are thousands. So each smaller block
+is judged once, with the trained blocks around it, and the shares of the Dice that a plan's blocks keep are
+multiplied. That is an estimate which chooses a few plans to fit and judge; sizes add up exactly.
 
 In:  scores of plans with one smaller block each
 Out: all their combinations with expected scores
@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from math import prod
 
 from continual_segment.learning.selection import PlanScore
 
-SUMS = ("dice", "paper_parameters", "true_parameters", "multiply_adds")
+SIZES = ("paper_parameters", "true_parameters", "multiply_adds")
 """Fields of a score that differ from the trained decoder's by the sum over blocks."""
 
 
@@ -35,11 +36,13 @@ def expected_plans(single: Sequence[PlanScore], whole: PlanScore) -> list[PlanSc
 
 def combined(chosen: Sequence[PlanScore], whole: PlanScore) -> PlanScore:
     """The plan that takes block i from the i-th score."""
-    sums = {
+    sizes = {
         name: getattr(whole, name) + sum(getattr(score, name) - getattr(whole, name) for score in chosen)
-        for name in SUMS
+        for name in SIZES
     }
-    return replace(whole, plan=tuple(score.plan[n] for n, score in enumerate(chosen)), **sums)
+    dice = whole.dice * prod(score.dice / whole.dice for score in chosen) if whole.dice > 0 else 0.0
+    plan = tuple(score.plan[number] for number, score in enumerate(chosen))
+    return replace(whole, plan=plan, dice=dice, **sizes)
 
 
 def without_beaten(scores: Sequence[PlanScore]) -> list[PlanScore]:

@@ -2,8 +2,8 @@
 
 Every block may keep its form or take a smaller one, which is fitted in closed form (low_rank.py,
 least_squares.py). So each combination is a working decoder before any update. Every smaller block is scored
-on validation windows with the trained blocks around it; the sums of what they lose choose a few combinations,
-which are fitted and scored themselves. What a plan loses then predicts what it loses in the end: training
+on validation windows with the trained blocks around it; the products of what they keep choose a few
+combinations, which are fitted and scored themselves. What a plan loses then predicts what it loses in the end: training
 regains about the same share of it. The smallest plan that is expected to lose at most tau Dice points is
 trained, with the trained decoder as teacher; if it loses more after all, the next larger one is. In the end
 the trained decoder itself is left: at most tau points are lost on validation. With a budget of parameters and
@@ -38,6 +38,10 @@ CAUTION = 3.0
 """Where a candidate loses too much, the next one may lose so many times less by its fit."""
 
 
+FEWEST_CHANNELS = 2
+"""Of a block: with one it can only pass on a single map, and twice no training regained what that lost."""
+
+
 @dataclass(frozen=True)
 class ShrinkConfig:
     """How a decoder is made small. Lengths are shares of the step's first training."""
@@ -50,8 +54,11 @@ class ShrinkConfig:
     """What the chosen plan has least of: params, or cost in multiply-adds."""
     kernels: tuple[KernelName, ...] = ("nnunet", "2d")
     """What a smaller block may have; nnunet is the kernel of the trained one."""
-    widths: tuple[float, ...] = (0.5, 0.375, 0.25, 0.125)
-    """Channels that its convolutions may be reduced to, as shares of the block's; they may keep all, too."""
+    widths: tuple[float, ...] = (1.0, 0.75, 0.5, 0.375, 0.25, 0.125)
+    """Channels that its convolutions may be reduced to, as shares of what the block writes.
+
+    Its first one reads twice as many, so 1 is smaller than the block is. It may also be left as it is.
+    """
     shortlist: int = 6
     """So many combinations of smaller blocks are fitted and judged."""
     fit: FitConfig = field(default_factory=FitConfig)
@@ -88,7 +95,7 @@ class ShrinkConfig:
     def forms(self, network: NetworkConfig, number: int) -> list[BlockForm]:
         """What a block may become, if that is smaller than it is: of all channels, or reduced to some."""
         features = network.features[-2 - number]
-        widths = dict.fromkeys(max(1, round(share * features)) for share in self.widths)
+        widths = dict.fromkeys(max(FEWEST_CHANNELS, round(share * features)) for share in self.widths)
         return [BlockForm(kernel, width) for kernel in self.kernels for width in (None, *widths)]
 
     def smallest_plan(self, network: NetworkConfig) -> DecoderPlan:
