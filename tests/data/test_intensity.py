@@ -24,6 +24,7 @@ KINDS = [
     PERCENTILES,
     Intensity("z-score"),
     Intensity("z-score", (-800.0, 900.0), mask_above_hu=-500.0),
+    Intensity("z-score", (-200.0, 300.0), mask_above_hu=-900.0),
     Intensity("rescale-01", padding="zero"),
     Intensity("none"),
 ]

@@ -56,6 +56,15 @@ def test_negligible_pieces_do_not_count():
 
 def test_an_organ_in_very_many_pieces_is_one_in_many():
     assert len(summarise([np.ones(70)]).pieces) == MOST_PIECES
+    assert len(summarise([np.ones(150)]).pieces) == MOST_PIECES  # each of them below a hundredth
+
+
+def test_an_organ_without_a_piece_of_any_weight_has_an_extent():
+    voxels = np.zeros((21, 21, 21), np.uint8)
+    voxels[::2, ::2, ::2] = 1
+    ((name, found),) = organs_in_scan(LabelMap(voxels, Grid(voxels.shape, np.eye(4)), {1: "spleen"}))
+    assert name == "spleen"
+    assert tuple(found.extent_mm) == (21.0, 21.0, 21.0)
 
 
 def test_only_training_scans_are_measured(datasets, monkeypatch):

@@ -244,8 +244,23 @@ def test_a_pack_of_a_model_is_made_small_without_a_change_to_the_model(
     assert contents(base_folder) == before
     assert (small.name, small.organs, small.coverage) == (whole.name, whole.organs, whole.coverage)
     assert sum(map(torch.numel, small.weights.values())) < sum(map(torch.numel, whole.weights.values()))
+    assert small.card["decoder_parameters"]["true"] == true_count(small.decoder())
     Model.open(base_folder).remove("totalseg").add(small)
     assert verify(base_folder).good
+
+
+@pytest.mark.parametrize("card", [{}, {"seconds": "many"}])
+def test_a_pack_whose_card_knows_little_may_stay_as_it_is(
+    card, base_folder, datasets, quick_config, monkeypatch
+):
+    """Such as one that was imported: its card has no Dice and no seconds."""
+    model = Model.open(base_folder)
+    pack = replace(model.pack("totalseg"), card=card)
+    model.remove("totalseg").add(pack)
+    with_dice(monkeypatch, lambda plan: 0.5)
+    kept = shrink_pack("totalseg", datasets["totalseg"], base_folder, quick_config)
+    assert kept.plan == pack.plan
+    assert kept.card["seconds"].keys() == {"shrink"}
 
 
 def test_a_pack_needs_its_own_dataset_and_a_whole_decoder(base_folder, datasets, quick_config):

@@ -1,5 +1,6 @@
 """Which windows of the validation scans judge decoders."""
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -115,4 +116,15 @@ def test_a_score_on_other_windows_is_not_taken_over(phantom_step):
     asked = []
     for judge in (judges[0], judges[0], judges[1]):
         judge.remember("score", {}, lambda: asked.append(None))
+    assert len(asked) == 2
+
+
+def test_a_score_of_other_labels_is_not_taken_over(phantom_step):
+    """The scans, their windows and the weights are the same; labels were corrected."""
+    corrected = copy.copy(phantom_step.source.dataset)
+    corrected.fingerprint = "another"
+    other = replace(phantom_step, source=replace(phantom_step.source, dataset=corrected))
+    asked = []
+    for step in (phantom_step, phantom_step, other):
+        Judge(step, 3).remember("score", {}, lambda: asked.append(None))
     assert len(asked) == 2

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from continual_segment.model import Model, verify
+from continual_segment.model.fingerprint import probe_logits
 from continual_segment.model.verify import check_outputs
 
 
@@ -114,3 +115,14 @@ def test_a_changed_or_missing_body_part_regressor_is_found(model_folder):
     assert failures(model_folder) == {"body_parts"}
     path.unlink()
     assert failures(model_folder) == {"body_parts"}
+
+
+def test_networks_are_on_their_devices_again_after_the_probe(base_model_folder, monkeypatch):
+    """The probe runs on the CPU; whoever trains on a GPU goes on with the same networks there."""
+    model = Model.open(base_model_folder)
+    networks = model.load_encoder(), model.pack("totalseg").decoder()
+    there = [next(network.parameters()).device for network in networks]
+    moved = []
+    monkeypatch.setattr(torch.nn.Module, "to", lambda self, *to: moved.append((self, *to)) or self)
+    probe_logits(*networks)
+    assert moved == list(zip(networks, there, strict=True))

@@ -191,6 +191,19 @@ def segmented(model, image):
     return Segmenter(model, config=QUIET)(image).labels.voxels
 
 
+def test_a_scan_that_fails_between_mirrored_passes_leaves_nothing_to_the_next(models, monkeypatch):
+    scan = Volume.from_array(*made_scan(shape=(20, 18, 16)))
+    segmenter = Segmenter(models["plain"], config=replace(QUIET, mirror=True))
+    expected = segmenter(scan).labels.voxels
+    (pack,) = segmenter.packs
+    decode, passes = pack.decode, iter(range(100))
+    with monkeypatch.context() as patch:
+        patch.setattr(pack, "decode", lambda features: decode(features) * 10 if next(passes) < 1 else 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            segmenter(scan)
+    assert np.array_equal(segmenter(scan).labels.voxels, expected)
+
+
 def test_labels_are_those_of_stock_nnunet_with_mirroring(models):
     voxels, affine = made_scan(shape=(20, 18, 16))
     assert models["plain"].pack("Made").mirror_axes == (0, 1, 2)

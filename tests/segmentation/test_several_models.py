@@ -77,6 +77,22 @@ def test_what_no_model_has_is_refused(base, both, asked):
         MultiSegmenter([base, both], config=QUIET, **asked)
 
 
+def test_an_organ_that_the_requested_packs_do_not_know_is_refused(base, both):
+    organ = next(name for name in both.organs if name not in base.organs)
+    with pytest.raises(ModelError, match=f"None of the requested packs has the organ {organ}"):
+        MultiSegmenter([base, both], organs=[organ], packs=base.pack_names, config=QUIET)
+
+
+def test_every_requested_pack_is_asked_for_the_organs_that_it_knows(base, both):
+    """Both models have the pack of the first; only the second has the chest."""
+    chest = next(organ.name for organ in both.pack("chest").organs if organ.name not in base.organs)
+    other = next(name for name in base.organs if name not in {o.name for o in both.pack("chest").organs})
+    found = MultiSegmenter([base, both], organs=[chest, other], config=QUIET)
+    assert {organ.name for organ in found.organs} == {chest, other}
+    with pytest.raises(ModelError, match=other):
+        MultiSegmenter([base, both], organs=[chest, other], packs=["chest"], config=QUIET)
+
+
 def test_one_model_is_segmented_as_ever(base):
     assert isinstance(open_segmenter([base], config=QUIET), Segmenter)
     assert isinstance(open_segmenter([base, base], config=QUIET), MultiSegmenter)

@@ -53,6 +53,13 @@ def seen_and_missed(**known):
 # Reliability
 
 
+def test_a_pack_that_never_found_the_organ_hardly_counts():
+    never, always = pack("a", [{LIVER: 0.02}], dice=0.0), pack("b", [{LIVER: 0.97}], dice=0.95)
+    ((found, score),) = decide(never, always)
+    assert found == LIVER
+    assert score > 0.9
+
+
 @pytest.mark.parametrize(("dice", "organ"), [(0.9, LIVER), (0.7, 0)])
 def test_of_two_packs_that_differ_the_more_reliable_decides(dice, organ):
     ((found, _),) = decide(*seen_and_missed(dice=dice))

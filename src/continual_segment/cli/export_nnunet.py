@@ -14,8 +14,8 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         help="write a pack of an imported model as an nnU-Net v2 model folder",
         description="Write a pack and the model's encoder as a model folder that stock nnU-Net v2 runs. The "
         "model must have been imported from nnU-Net, so that nnU-Net can prepare scans for it, and the "
-        "pack's decoder must be nnU-Net's own: one that was shrunk, searched or pruned is refused. To share a "
-        "pack with users of conseg, use `conseg pack export`.",
+        "pack's decoder must be nnU-Net's own: one that was shrunk, searched or pruned is refused. To share "
+        "a pack with users of conseg, use `conseg pack export`.",
         epilog="example:\n"
         "  conseg export larynx -m mymodel -o larynx_nnunet\n"
         "  nnUNetv2_predict_from_modelfolder -i SCANS -o OUT -f 0 \\\n"

@@ -134,6 +134,8 @@ class Intensity:
     def stored_hu(self) -> tuple[int, int]:
         """Least and greatest whole Hounsfield unit that a prepared scan must keep."""
         low, high = self.clip_hu or INT16
+        if self.mask_above_hu is not None:
+            low = max(INT16[0], min(low, self.mask_above_hu))  # what is masked stays below what is not
         return math.floor(low), math.ceil(high)
 
     def fitted(self, scan: SliceSource | None = None) -> FittedIntensity:

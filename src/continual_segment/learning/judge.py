@@ -53,10 +53,11 @@ class Judge:
     def remember(
         self, file: str, weights: Mapping[str, Tensor], compute: Callable[[], Any], *settings: object
     ) -> Any:
-        """What was computed for these weights and settings before, or now; by the first process alone."""
+        """What was computed for these weights, data and settings before, or now; by one process alone."""
         path = self.step.run / f"{file}.json"
         places = [[case.name, *corner] for case, corner in self.windows.places]
-        signature = fingerprint_data([fingerprint_tensors(weights), places, *settings])
+        data = self.step.source.dataset.fingerprint
+        signature = fingerprint_data([fingerprint_tensors(weights), places, data, *settings])
         kept = on_main(lambda: stored_or_computed(path, signature, compute))
         self.seconds += kept["seconds"]
         return kept["result"]

@@ -66,10 +66,15 @@ def organs_in_scan(labels: LabelMap) -> Iterator[tuple[str, OrganInScan]]:
     for label, family in families.items():
         if not shown.isdisjoint(family):
             found = runs.components(family)
-            real = found.sizes >= NEGLIGIBLE * found.sizes.sum()
+            real = found.sizes >= least_size(found.sizes)
             extent = found.boxes.union(real).extents_mm[0]
             pieces_ml = found.sizes[1:] * labels.grid.voxel_ml
             yield labels.names[label], OrganInScan(pieces_ml, extent, runs.cut(family))
+
+
+def least_size(pieces: np.ndarray) -> float:
+    """From which on a piece counts; the largest one always does, also of an organ in hundreds of pieces."""
+    return min(NEGLIGIBLE * pieces.sum(), pieces.max())
 
 
 def largest_extent(scans: Sequence[OrganInScan]) -> Extent:
@@ -85,7 +90,7 @@ def largest_extent(scans: Sequence[OrganInScan]) -> Extent:
 
 def summarise(scans: Sequence[np.ndarray]) -> OrganPieces:
     """The pieces of one organ in all scans that show it."""
-    real = [pieces[pieces >= NEGLIGIBLE * pieces.sum()] for pieces in scans]
+    real = [pieces[pieces >= least_size(pieces)] for pieces in scans]
     counts = np.bincount([min(len(pieces), MOST_PIECES) for pieces in real])[1:]
     totals = [float(pieces.sum()) for pieces in scans]
     shares = [float(pieces.max() / pieces.sum()) for pieces in scans]

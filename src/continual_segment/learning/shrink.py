@@ -3,11 +3,11 @@
 Every block may keep its form or take a smaller one, which is fitted in closed form (low_rank.py,
 least_squares.py). So each combination is a working decoder before any update. Every smaller block is scored
 on validation windows with the trained blocks around it; the products of what they keep choose a few
-combinations, which are fitted and scored themselves. What a plan loses then predicts what it loses in the end: training
-regains about the same share of it. The smallest plan that is expected to lose at most tau Dice points is
-trained, with the trained decoder as teacher; if it loses more after all, the next larger one is. In the end
-the trained decoder itself is left: at most tau points are lost on validation. With a budget of parameters and
-multiply-adds, the best plan within it is taken instead.
+combinations, which are fitted and scored themselves. What a plan loses then predicts what it loses in the
+end: training regains about the same share of it. The smallest plan that is expected to lose at most tau Dice
+points is trained, with the trained decoder as teacher; if it loses more after all, the next larger one is. In
+the end the trained decoder itself is left: at most tau points are lost on validation. With a budget of
+parameters and multiply-adds, the best plan within it is taken instead.
 
 In:  a trained decoder
 Out: a smaller one; every plan with its score

@@ -20,7 +20,13 @@ from continual_segment.learning.learn_config import LearnConfig
 from continual_segment.learning.same_preparation import check_preparation
 from continual_segment.learning.shrink import ShrinkConfig, Shrinking
 from continual_segment.learning.split_budget import split_budget
-from continual_segment.learning.step import check_comparable, check_splits, rounded, run_folder
+from continual_segment.learning.step import (
+    check_comparable,
+    check_splits,
+    parameters_of,
+    rounded,
+    run_folder,
+)
 from continual_segment.learning.train_decoder import FrozenStep, PatchSource, StageResult
 from continual_segment.model import Model, OrganPack
 from continual_segment.networks import DecoderPlan, GeneralEncoder
@@ -159,7 +165,13 @@ def shares(started: list[ShrinkingPack], model: Model, config: ShrinkConfig) -> 
 
 
 def card_of(pack: OrganPack, small: StageResult) -> dict[str, object]:
-    seconds = pack.card.get("seconds", {}) | rounded({"shrink": small.seconds})
-    dice = small.rows[-1]["validation_dice"] if small.rows else pack.card["validation_patch_dice"]
-    known = {"shrink": small.card, "seconds": seconds, "validation_patch_dice": round(dice, 4)}
+    """The card of the pack that was made small, which may come from a stranger, with what is new."""
+    before = pack.card.get("seconds")
+    known: dict[str, object] = {
+        "shrink": small.card,
+        "seconds": (before if isinstance(before, dict) else {}) | rounded({"shrink": small.seconds}),
+        "decoder_parameters": parameters_of(small.decoder),
+    }
+    if small.rows:
+        known["validation_patch_dice"] = round(small.rows[-1]["validation_dice"], 4)
     return dict(pack.card) | known

@@ -326,8 +326,10 @@ def training_card(source: PatchSource, settings: TrainConfig, decoder: Decoder, 
         "augment": asdict(source.augment),
         "train": settings.settings,
         "validation_patch_dice": round(rows[-1]["validation_dice"], 4),
-        "decoder_parameters": {
-            "true": true_count(decoder),
-            "paper": paper_count(decoder.plan, decoder.network),
-        },
+        "decoder_parameters": parameters_of(decoder),
     }
+
+
+def parameters_of(decoder: Decoder) -> dict[str, int]:
+    """As a card stores them: all, and as the paper counts."""
+    return {"true": true_count(decoder), "paper": paper_count(decoder.plan, decoder.network)}

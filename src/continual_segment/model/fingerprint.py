@@ -59,9 +59,14 @@ def probe_window(encoder: GeneralEncoder) -> Tensor:
 
 @torch.no_grad()
 def probe_logits(encoder: GeneralEncoder, decoder: Decoder) -> Tensor:
-    """What the decoder answers on the probe (organ, z, y, x)."""
-    with one_thread():
-        return decoder.cpu().eval()(encoder.cpu().eval()(probe_window(encoder)))[0]
+    """What the decoder answers on the probe (organ, z, y, x), on the CPU; both return to their devices."""
+    places = [(network, next(network.parameters()).device) for network in (encoder, decoder)]
+    try:
+        with one_thread():
+            return decoder.cpu().eval()(encoder.cpu().eval()(probe_window(encoder)))[0]
+    finally:
+        for network, device in places:
+            network.to(device)
 
 
 def sampled(logits: Tensor) -> Tensor:

@@ -76,6 +76,7 @@ class PackDecoder:
         return cls(pack.decoder(), [organ.id for organ in organs], device, profile, engine, output)
 
     def begin(self, total_weight: Tensor) -> None:
+        self._sum = None  # a scan that failed between two passes has left one
         self.accumulator = WindowAccumulator(self.channels, total_weight)
 
     def end(self) -> None:

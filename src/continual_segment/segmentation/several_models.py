@@ -83,17 +83,24 @@ class MultiSegmenter:
         """`organs` and `packs` restrict what is segmented; a model without any of them does not run."""
         self.config = config or SegmentConfig()
         self._known = with_distinct_ids(organ for model in models for organ in model.organs.values())
-        check_known("organ", organs and [canonical_name(name) for name in organs], set(self._known))
         check_known("pack", packs, {name for model in models for name in model.pack_names})
+        asked = [[name for name in model.pack_names if packs is None or name in packs] for model in models]
+        known = [
+            {organ.name for name in names for organ in model.organs_of(model.pack(name))}
+            for model, names in zip(models, asked, strict=True)
+        ]
+        owners = "models" if packs is None else "requested packs"
+        check_known(
+            "organ", organs and [canonical_name(name) for name in organs], set().union(*known), owners
+        )
         each_config = replace(self.config, keep_islands=True)  # an island is judged where all models agreed
         self.segmenters: dict[str, Segmenter] = {}
-        for number, model in enumerate(models, start=1):
-            own_organs = organs and [name for name in organs if canonical_name(name) in model.organs]
-            own_packs = packs and [name for name in packs if name in model.pack_names]
-            if own_organs == [] or own_packs == []:
+        for number, (model, own_packs, there) in enumerate(zip(models, asked, known, strict=True), start=1):
+            own_organs = organs and [name for name in organs if canonical_name(name) in there]
+            if own_organs == [] or (packs is not None and not own_packs):
                 continue
             name = f"{number} {model.folder.name}"  # models in different folders may have one name
-            self.segmenters[name] = Segmenter(model, own_organs, own_packs, each_config)
+            self.segmenters[name] = Segmenter(model, own_organs, packs and own_packs, each_config)
 
     @cached_property
     def organs(self) -> list[Organ]:
@@ -201,15 +208,15 @@ def _some_at_once(voxels: np.ndarray, labelled: Sequence[LabelledScan]) -> Itera
     yield from np.array_split(voxels, count) if count else ()
 
 
-def check_known(what: str, requested: Sequence[str] | None, known: set[str]) -> None:
-    """Raise for names that no model has, or for an empty list of them."""
+def check_known(what: str, requested: Sequence[str] | None, known: set[str], owners: str = "models") -> None:
+    """Raise for names that none of the owners has, or for an empty list of them."""
     there = ", ".join(sorted(known)) or "none"
     if requested is not None and not requested:
-        raise ModelError(f"No {what} was requested. The models have {there}.")
+        raise ModelError(f"No {what} was requested. The {owners} have {there}.")
     for name in requested or ():
         if name not in known:
             raise ModelError(
-                f"None of the models has the {what} {printable(name)}. {did_you_mean(name, sorted(known))}"
+                f"None of the {owners} has the {what} {printable(name)}. {did_you_mean(name, sorted(known))}"
                 f"They have {there}."
             )
 

@@ -44,6 +44,8 @@ from continual_segment.segmentation.predictions import Decision, PackPrediction,
 
 LEAST_DICE, MOST_DICE = 0.05, 0.95
 """A few validation scans prove no more."""
+UNMEASURED = -1.0
+"""In place of a Dice. 0 is a measured one: the pack never finds the organ."""
 LEAST_TRUST = 1e-3
 """Of familiarity x health: a pack that alone knows an organ decides about it in every scan."""
 MOST_DISEASE = 0.75
@@ -130,12 +132,15 @@ class WeightedVote:
     ) -> list[Tensor]:
         """Odds of each voter's Dice."""
         known = [
-            voter.value_of(voter.profile.dice if self.reliability else {}, organ, 0.0) * vote
+            torch.where(vote > 0, self._dice(voter, organ), UNMEASURED)
             for voter, vote in zip(voters, votes, strict=True)
         ]
         best = largest_of(known)
-        dice = [torch.where(each > 0, each, best).clamp(LEAST_DICE, MOST_DICE) for each in known]
+        dice = [torch.where(each >= 0, each, best).clamp(LEAST_DICE, MOST_DICE) for each in known]
         return [each / (1 - each) for each in dice]
+
+    def _dice(self, voter: PackPrediction, organ: Tensor) -> Tensor | float:
+        return voter.value_of(voter.profile.dice if self.reliability else {}, organ, UNMEASURED)
 
     def _calibrated(self, voter: PackPrediction, organ: Tensor) -> tuple[Tensor, Tensor]:
         """Probabilities of the organ and of background."""

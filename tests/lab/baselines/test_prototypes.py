@@ -22,6 +22,12 @@ def test_the_mean_of_a_class_weighs_voxels_by_how_much_of_them_is_the_class():
     assert means.weights.item() == pytest.approx(1.5)
 
 
+def test_patches_without_an_organ_have_no_means():
+    found = class_means(torch.rand(2, 8, 2, 2, 2), torch.zeros(2, 8, 8, 8, dtype=torch.long))
+    assert found.vectors.shape == (0, 8)
+    assert found.of([1, 2]).channels.tolist() == []
+
+
 def test_an_organ_smaller_than_a_voxel_of_the_features_is_not_lost():
     features, targets = torch.ones(1, 2, 1, 1, 1), torch.zeros(1, 8, 8, 8, dtype=torch.int64)
     targets[0, 3, 3, 3] = 7

@@ -41,6 +41,13 @@ def paths(tmp_path):
     return make
 
 
+def test_networks_that_read_the_first_step_are_not_shared_by_orders_with_another(paths):
+    made = paths({"upper-bound": "", "upper-bound:start=first encoder": ONE}, orders=("A", "213"))
+    alone, reading = "upper-bound", "upper-bound:start=first encoder"
+    assert made.model("A", alone, 3) == made.model("213", alone, 3)
+    assert made.model("A", reading, 3) != made.model("213", reading, 3)
+
+
 def test_one_first_step_needs_no_note(paths):
     made = paths({"mib": ONE, "ilt": ONE})
     tables = list(make_tables(Results(made)))

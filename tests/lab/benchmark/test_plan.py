@@ -31,6 +31,12 @@ def test_orders_are_the_papers_or_any_by_number():
     assert orders["2134"] == ("chest", "totalseg", "headneck", "esophagus")
 
 
+def test_more_datasets_than_digits_are_refused():
+    assert len(make_orders([f"d{number}" for number in range(9)], ["A"])["A"]) == 9
+    with pytest.raises(ConfigError, match="at most 9 datasets, not 10"):
+        make_orders([f"d{number}" for number in range(10)], ["A"])
+
+
 @pytest.mark.parametrize("wrong", ["C", "123", "1233", "12345"])
 def test_an_order_that_is_none_is_refused(wrong):
     with pytest.raises(ConfigError, match="each of the 4 datasets once"):
@@ -119,6 +125,8 @@ def test_rows_of_several_seeds_are_one():
         ("mab", "There is no method 'mab'"),
         ("mib:weight=1", "'mib' has no setting 'weight'"),
         ("mib:kd_weight=much", "kd_weight is like 10.0, not 'much'"),
+        ("plop:entropy=normalized", "entropy is .*normalised.*, not 'normalized'"),
+        ("upper-bound:start=../x", "start is scratch or first encoder, not '../x'"),
     ],
 )
 def test_a_wrong_method_is_named(text, sentence):

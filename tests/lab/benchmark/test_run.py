@@ -234,3 +234,6 @@ def test_settings_are_chosen_on_validation_scans(finished, plan):
 def test_a_folder_with_another_benchmark_is_refused(finished, plan):
     with pytest.raises(ConfigError, match="holds a benchmark with another held_out"):
         run_benchmark(finished[0], replace(plan, held_out=2))
+    diseased = {name: replace(dataset, anomalies=("tumour",)) for name, dataset in plan.datasets.items()}
+    with pytest.raises(ConfigError, match="holds a benchmark with another anomalies"):
+        run_benchmark(finished[0], replace(plan, datasets=diseased))

@@ -89,6 +89,11 @@ class ContinualMethod(ABC):
     scores are those of the view by each dataset's own pack; empty: no row."""
     extras: ClassVar[frozenset[Extra]] = frozenset()
 
+    @property
+    def reads_first_step(self) -> bool:
+        """Whether a dataset's network depends on the first step, for methods with one network per dataset."""
+        return False
+
     def has_adopted(self, first: FirstStep) -> bool:
         """Whether `adopt` has nothing left to do."""
         return True

@@ -52,6 +52,10 @@ class UpperBound(NetworkMethod):
     """Initial weights of the encoder. The paper's upper bound equals its "unfreezing" to the last digit, so
     it may have started from the first step's."""
 
+    @property
+    def reads_first_step(self) -> bool:
+        return self.start != "scratch"
+
     def begin(self, step: LearningStep) -> Learner:
         if self.start == "scratch":
             encoder = step.previous.encoder.config.build_encoder()

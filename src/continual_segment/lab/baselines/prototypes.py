@@ -39,6 +39,8 @@ def class_means(features: Tensor, targets: Tensor) -> ClassMeans:
     """Of all classes in the targets (batch, z, y, x) but background."""
     channels = targets.unique()
     channels = channels[channels > 0]
+    if not len(channels):  # pooling refuses what has no channels
+        return ClassMeans(channels, features.new_zeros(0, features.shape[1]), features.new_zeros(0))
     members = (targets[:, None] == channels[:, None, None, None]).to(features.dtype)
     z, y, x = features.shape[2:]
     shares = functional.adaptive_avg_pool3d(members, (z, y, x))

@@ -28,11 +28,11 @@ from continual_segment.lab.baselines.marginal import grown
 from continual_segment.lab.baselines.method import ContinualMethod, LaterStep
 from continual_segment.lab.baselines.state import MethodState, read_state, write_state
 from continual_segment.learning.measure_pieces import pieces_for_card
-from continual_segment.learning.step import delete_checkpoints
+from continual_segment.learning.step import delete_checkpoints, parameters_of
 from continual_segment.model import Model, OrganPack
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
 from continual_segment.model.model import encoder_fingerprint
-from continual_segment.networks import Decoder, GeneralEncoder, paper_count, true_count
+from continual_segment.networks import Decoder, GeneralEncoder
 from continual_segment.networks.segmentation_network import SegmentationNetwork
 from continual_segment.organs import Organ
 from continual_segment.training import Objective, TrainConfig, TrainingRun, train
@@ -237,10 +237,7 @@ def training_card(
         "augment": asdict(step.settings.augment),
         "train": step.train.settings,
         "seconds": {"train": last["seconds"]},
-        "decoder_parameters": {
-            "true": true_count(decoder),
-            "paper": paper_count(decoder.plan, decoder.network),
-        },
+        "decoder_parameters": parameters_of(decoder),
     }
 
 

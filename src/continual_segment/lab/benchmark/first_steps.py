@@ -53,7 +53,8 @@ def stored(results: Results, dataset: str) -> Iterator[tuple[str, Path]]:
     several = len(first_datasets(results)) > 1
     for (order, row, step, scored), found in results.scores.items():
         method = plan.rows[row].method_name
-        shared = several and paths.one_per_dataset(method)  # by all orders, whatever they start with
+        alone = paths.one_per_dataset(method) and not plan.method(method).reads_first_step
+        shared = several and alone  # by all orders, whatever they start with
         if plan.orders[order][0] == dataset and not shared:
             yield found.first_step, paths.scores(order, row, step, scored) / "evaluation.json"
     orders = [order for order, names in plan.orders.items() if names[0] == dataset]

@@ -56,7 +56,8 @@ class BenchmarkPaths:
         if number == 1:
             return self.first(dataset)
         if self.one_per_dataset(method):
-            return self.folder / "own" / folder_name(method) / dataset
+            first = self.plan.orders[order][0] if self.plan.method(method).reads_first_step else ""
+            return self.folder / "own" / folder_name(method) / first / dataset
         return self.of_method(order, method) / f"step_{number}_{dataset}"
 
     def model(self, order: str, method: str, number: int) -> Path:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from continual_segment.config import ExperimentConfig
 from continual_segment.errors import ConfigError
@@ -27,6 +27,8 @@ SEED = "seed"
 """A setting of every method."""
 MOST_DIGITS = 9
 """Of a seed."""
+MOST_DATASETS = 9
+"""Each has one digit in an order."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,8 @@ class Plan:
 def make_orders(names: Sequence[str], wanted: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Orders by their names: A, B or digits."""
     count = len(names)
+    if count > MOST_DATASETS:
+        raise ConfigError(f"A benchmark learns at most {MOST_DATASETS} datasets, not {count}.")
     numbers = "".join(str(number) for number in range(1, count + 1))
     known = {"A": numbers, "B": numbers[:1] + numbers[2:3] + numbers[1:2] + numbers[3:]}
     orders = {}
@@ -185,11 +189,14 @@ def make_method(text: str) -> ContinualMethod:
         raise ConfigError(f"There is no method '{name}'. Methods: {', '.join(METHODS)}.")
     method: Any = METHODS[name]
     known = {item.name: getattr(method, item.name) for item in fields(method)}
+    types = get_type_hints(type(method))
     for setting in settings:
         key, _, value = setting.partition("=")
         if key not in known:
             own = ", ".join([*known, SEED])
             raise ConfigError(f"'{name}' has no setting '{key}'. Its settings: {own}.")
+        if get_origin(types[key]) is Literal and value not in get_args(types[key]):
+            raise ConfigError(f"{name}: {key} is {' or '.join(get_args(types[key]))}, not {value!r}.")
         method = replace(method, **{key: converted(name, key, value, known[key])})
     return method
 

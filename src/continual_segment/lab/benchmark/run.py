@@ -92,10 +92,13 @@ def claim(folder: Path, plan: Plan) -> None:
         "datasets": {name: str(dataset.raw.folder.resolve()) for name, dataset in plan.datasets.items()},
         "held_out": plan.held_out,
         "budgets": plan.budgets,
+        "anomalies": {name: list(dataset.anomalies) for name, dataset in plan.datasets.items()},
     }
     settings = json.loads(json.dumps(settings))
     note = folder / "benchmark.json"
-    if note.exists() and (found := json.loads(note.read_text())) != settings:
+    found = json.loads(note.read_text()) if note.exists() else settings
+    found.setdefault("anomalies", settings["anomalies"])  # earlier versions did not store them
+    if found != settings:
         changed = ", ".join(key for key in settings if settings[key] != found.get(key))
         raise ConfigError(
             f"{folder} holds a benchmark with another {changed}. Choose another --out, or delete it."
