@@ -57,3 +57,10 @@ def test_with_enough_for_all_nobody_is_made_smaller():
 def test_a_budget_below_the_smallest_plans_is_refused():
     with pytest.raises(ConfigError, match=r"0\.15"):
         split_budget([SENSITIVE, ROBUST], Budget(0.15, 1.0))
+
+
+def test_no_pack_is_given_up_for_the_others():
+    """Where all lose nearly everything before training, what is kept is divided."""
+    steep = table({50: 0.55, 30: 0.80, 10: 0.899})
+    parts = split_budget([steep, steep], Budget(0.6, 0.6))
+    assert [part.parameters for part in parts] == pytest.approx([0.3, 0.3])

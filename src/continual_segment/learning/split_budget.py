@@ -2,7 +2,11 @@
 
 Every pack has plans with sizes and an expected loss. A price per parameter and per multiply-add makes each
 pack take the plan whose loss and price are least together; with the lowest prices at which all plans fit into
-the budget, it is spent where a point of Dice is cheapest. What is left then goes to whoever gains most by it.
+the budget, it is spent where Dice is cheapest. What is left then goes to whoever gains most by it.
+
+A loss is the logarithm of the share of Dice that is kept. Small ones are nearly the shares that are lost; but
+of two plans that both lose nearly everything before training, the smaller one still loses more, so that no
+pack is given up for the others.
 
 In:  the expected plans of every pack, a budget
 Out: a budget for every pack
@@ -12,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import log
 
 from continual_segment.errors import ConfigError
 from continual_segment.learning.budget import ROUNDING, Budget, shares_of_score
@@ -21,12 +26,14 @@ from continual_segment.learning.selection import PlanScore
 RATIOS = [number / 10 for number in range(11)]
 """Of the price of parameters to both prices."""
 PRICES = [10 ** (power / 10) for power in range(-60, 61)]
-"""In Dice per budget, ascending."""
+"""In losses per budget, ascending."""
+LEAST_KEPT = 1e-4
+"""Share of Dice below which plans are not told apart."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """What a pack may take: shares of the budget, and the Dice that is expected to be lost."""
+    """What a pack may take: shares of the budget, and what it is expected to lose."""
 
     parameters: float
     multiply_adds: float
@@ -57,9 +64,9 @@ def options_of(table: Sequence[PlanScore], budget: Budget) -> list[Option]:
     made = []
     for score in without_beaten(table):
         parameters, cost = shares_of_score(score, whole)
-        made.append(
-            Option(parameters / budget.parameters, cost / budget.multiply_adds, whole.dice - score.dice)
-        )
+        kept = score.dice / whole.dice if whole.dice > 0 else 1.0
+        loss = -log(max(kept, LEAST_KEPT))
+        made.append(Option(parameters / budget.parameters, cost / budget.multiply_adds, loss))
     return made
 
 
