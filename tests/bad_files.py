@@ -126,6 +126,14 @@ def mha(name="scan.mha", **changes):
     return make
 
 
+bad("a MetaImage of text", "stored as text")(mha(BinaryData="False", data=b"1 2 3 " * 9999))
+bad("a MetaImage with a garbled start", "HeaderSize of many")(mha(HeaderSize="many"))
+bad("a MetaImage with a name that a terminal obeys", r"voxels are MET_.\[2J with")(
+    mha(ElementType="MET_\x1b[2J")
+)
+bad("an NRRD file that points elsewhere", "one file beside the header")(
+    written("scan.nhdr", b"NRRD0004\ntype: short\ndimension: 3\nsizes: 5 6 7\ndata file: /etc/passwd\n\n")
+)
 bad("a truncated MetaImage file", "cut short: 100 bytes of voxels")(mha(data=b"\0" * 100))
 bad("text named as MetaImage", "no MetaImage file")(written("scan.mha", b"hello world, no equals\n"))
 bad("a MetaImage of three channels", "with 3 channels")(mha(ElementNumberOfChannels=3))

@@ -113,6 +113,26 @@ bad("slices of monstrous size", "no CT slice is so large")(
 )
 
 
+bad("one slice far beside the others", "no tilt of a gantry")(
+    series(then=change_files(lambda d: d.ImagePositionPatient.__setitem__(0, 50_000), slice(3, 4)))
+)
+bad("units that a terminal obeys", r"The images are CT in .\]0;x.;")(
+    series(then=change_files(lambda d: setattr(d, "RescaleType", "\x1b]0;x\x07")))
+)
+
+
+@bad("one slice three times", "1 slices of the series can be read")
+def _(folder):
+    (path, *others) = write_series(folder / "series", FEW)
+    for number, other in enumerate(others):
+        other.unlink()
+        if number < 2:
+            data = read_header(path)
+            data.SOPInstanceUID = f"1.2.{number + 1}"
+            data.save_as(folder / "series" / f"again_{number}.dcm")
+    return folder / "series"
+
+
 @bad("compression that is not read", "compressed as High-Throughput JPEG 2000")
 def _(folder):
     for path in write_series(folder / "series", FEW):

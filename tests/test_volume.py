@@ -84,6 +84,14 @@ def test_a_simpleitk_image_comes_back_where_it_was() -> None:
     np.testing.assert_allclose(back.grid.affine, RAS_AFFINE, atol=1e-9)
 
 
+def test_a_volume_outlives_the_simpleitk_image_it_was_made_of(tmp_path: Path) -> None:
+    path = tmp_path / "ct.nii.gz"
+    nib.save(nib.Nifti1Image(RAS_VOXELS, RAS_AFFINE), path)
+    image = SimpleITK.ReadImage(path)
+    volume = Volume.from_sitk(image)
+    assert not np.shares_memory(volume.voxels, SimpleITK.GetArrayViewFromImage(image))
+
+
 def test_what_is_no_scan_is_refused_by_type() -> None:
     for wrong in (RAS_VOXELS, 3, None):
         with pytest.raises(TypeError, match=type(wrong).__name__):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from argparse import Namespace
-from dataclasses import fields
+from collections import Counter
+from dataclasses import fields, replace
 from itertools import combinations
 from types import SimpleNamespace
 
@@ -111,6 +112,11 @@ def test_a_batch_may_be_resumed_with_another_backend_but_not_with_other_settings
 
 def test_settings_that_do_not_count_are_settings():
     assert set(NOT_THE_RESULT) <= {setting.name for setting in fields(SegmentConfig)}
+
+
+def test_a_scan_that_is_gone_is_not_done(done):
+    done.source.unlink()
+    assert not is_done(done, REQUEST)
 
 
 def test_a_damaged_manifest_means_not_done(done):
@@ -225,3 +231,51 @@ def test_several_models_write_one_label_map_and_are_all_in_the_manifest(
     (manifest,) = (json.loads(path.read_text()) for path in (tmp_path / "out" / "manifest").iterdir())
     assert len(manifest["request"]["models"]) == 2
     assert len([*(tmp_path / "out").glob("*.nii.gz")]) == 1
+
+
+@pytest.mark.parametrize("where", ["read_case", "write_result"])
+def test_a_case_that_no_process_starts_for_costs_itself_alone(where, some_scans, tmp_path, monkeypatch):
+    start, calls = batch.WorkerProcess.start, Counter()
+
+    def refusing(self, *job):
+        calls[self.function.__name__] += 1
+        if self.function.__name__ == where and calls[where] == 1:
+            raise MemoryError
+        start(self, *job)
+
+    monkeypatch.setattr(batch.WorkerProcess, "start", refusing)
+    failures = run(some_scans, tmp_path / "out")
+    assert set(failures) == {str(some_scans / "a.nii.gz"), str(some_scans / "b.nii.gz")}
+    assert (tmp_path / "out" / "d.nii.gz").is_file()
+
+
+def test_results_within_the_scans_are_no_scans_of_the_next_run(tmp_path):
+    (tmp_path / "data").mkdir()
+    scan = write_nifti(tmp_path / "data" / "a.nii.gz")
+    out = tmp_path / "data" / "out"
+    before = list_jobs(tmp_path / "data", out)
+    job = Job("a", scan, out, alone=False)
+    outputs = OutputConfig(formats=("rtstruct",))
+    batch.write_result(compute(batch.read_case(job, None, False)), outputs, REQUEST)
+    assert (out / "a_ct").is_dir()
+    assert list_jobs(tmp_path / "data", out) == before
+
+
+def test_where_no_organ_is_found_any_more_no_earlier_result_stays(tmp_path):
+    scan = write_nifti(tmp_path / "scan.nii.gz")
+    job = Job("scan", scan, tmp_path / "out", alone=False)
+    outputs, case = OutputConfig(formats=("dicom_seg", "nifti")), batch.read_case(job, None, False)
+    batch.write_result(compute(case), outputs, REQUEST)
+    assert (tmp_path / "out" / "scan.seg.dcm").is_file()
+    found = compute(case)
+    empty = replace(found, labels=replace(found.labels, voxels=np.zeros_like(found.labels.voxels)))
+    batch.write_result(empty, outputs, REQUEST | {"organs": ["spleen"]})
+    assert not (tmp_path / "out" / "scan.seg.dcm").exists()
+    assert (tmp_path / "out" / "scan.nii.gz").is_file()
+
+
+@pytest.mark.parametrize("name", ["nifti", "seg.nrrd", "organs"])
+def test_a_dicom_file_gets_a_dicom_format(name, tmp_path):
+    with pytest.raises(ConfigError, match="-ot dicom_seg"):
+        batch.names_file(tmp_path / "x.dcm", OutputConfig(formats=(name,)))
+    assert batch.names_file(tmp_path / "x.dcm", OutputConfig(formats=("rtstruct",)))

@@ -22,7 +22,8 @@ from continual_segment.files import (
     write_labels,
     write_scan,
 )
-from continual_segment.files.label_table import read_label_table
+from continual_segment.files.label_table import label_table, read_label_table
+from continual_segment.files.nrrd import segment_names
 from continual_segment.files.organ_colours import label_colour
 from continual_segment.organs import find_organ
 from continual_segment.volume import Grid, LabelMap, Volume
@@ -373,3 +374,11 @@ def test_ctrl_c_while_writing_leaves_what_was_there(tmp_path, monkeypatch, name)
         write_labels(tmp_path / name, LabelMap(np.zeros(grid.shape, np.uint8), grid))
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_bytes() == before
+
+
+@pytest.mark.parametrize("key", ["4000000000", "9" * 5000, "65536", "-1", "0", "\u0663"])
+def test_numbers_that_no_voxel_can_have_name_no_organ(key):
+    table = label_table({5: "liver"}).replace(b'Key="5"', f'Key="{key}"'.encode())
+    assert read_label_table(table) == {}
+    assert read_label_table(label_table({5: "liver", 65535: "spleen"})) == {5: "liver", 65535: "spleen"}
+    assert segment_names({"Segment0_LabelValue": key, "Segment0_Name": "liver"}) == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import sqlite3
 import urllib.error
 import urllib.request
 from dataclasses import replace
@@ -31,6 +32,7 @@ from pydicom.uid import ExplicitVRLittleEndian, ImplicitVRLittleEndian
 
 from continual_segment.errors import ConfigError
 from continual_segment.node.config import Destination, Limits
+from continual_segment.node.queue import Queue
 from continual_segment.node.receive import Receiver
 from continual_segment.node.status import describe
 
@@ -164,6 +166,44 @@ def test_a_destination_that_fails_is_tried_again_and_then_given_up(tmp_path, sen
         send(node.address[1], sent)
         until(node, lambda: states(node) == ["failed"])
         assert "archive" in node.queue.all_series()[0].reason
+
+
+def test_a_disk_that_is_full_for_a_while_costs_time_alone(tmp_path, sent, monkeypatch, caplog):
+    """The queue cannot be written when a series is claimed, nor when its failure is recorded."""
+    full = iter(range(2))
+
+    def or_full(method):
+        def call(self, *given):
+            if next(full, None) is not None:
+                raise sqlite3.OperationalError("database or disk is full")
+            return method(self, *given)
+
+        return call
+
+    for name in ("claim", "settle"):
+        monkeypatch.setattr(Queue, name, or_full(getattr(Queue, name)))
+    with archive() as (port, received), running(config_for(tmp_path, port)) as node:
+        send(node.address[1], sent)
+        until(node, lambda: states(node) == ["done"])
+    assert len(received) == 1
+    assert caplog.text.count("disk is full") == 2
+
+
+def test_a_failure_that_could_not_be_recorded_is_recorded_later(tmp_path, sent, monkeypatch):
+    def broken(*job):
+        raise MemoryError
+
+    retry, full = Queue.retry, iter(range(1))
+
+    def or_full(self, *given):
+        if next(full, None) is not None:
+            raise sqlite3.OperationalError("database or disk is full")
+        return retry(self, *given)
+
+    monkeypatch.setattr(Queue, "retry", or_full)
+    with archive() as (port, _), running(config_for(tmp_path, port), HereProcess(broken)) as node:
+        send(node.address[1], sent)
+        until(node, lambda: states(node) == ["failed"])
 
 
 def test_a_series_that_fails_is_tried_again_and_then_set_aside(tmp_path, sent):

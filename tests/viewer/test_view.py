@@ -18,6 +18,7 @@ from continual_segment.evaluation.evaluate import score_case
 from continual_segment.files import read_labels, read_scan, write_json, write_labels, write_scan
 from continual_segment.model.pieces import OrganPieces
 from continual_segment.organs import find_organ
+from continual_segment.segmentation.nested import layers
 from continual_segment.viewer.bounds import bounded
 from continual_segment.viewer.cases import find_cases
 from continual_segment.viewer.comparison import compare
@@ -231,3 +232,13 @@ def test_a_browser_in_the_terminal_is_not_opened(monkeypatch):
         monkeypatch.setattr(webbrowser, "get", lambda browser=browser: browser)
         open_browser("http://127.0.0.1/")
     assert opened == [webbrowser.BackgroundBrowser]
+
+
+def test_an_organ_of_ones_own_that_was_not_found_is_named_nevertheless(tmp_path):
+    """Its id is larger than the numbers of voxels, which are stored in eight bits."""
+    voxels = np.zeros((6, 7, 8), np.uint8)
+    voxels[2:4, 2:4, 2:4] = 5
+    grid = Grid(voxels.shape, np.eye(4))
+    divided = layers(LabelMap(voxels, grid, {5: "liver", 38047: "my_organ"}))
+    assert set(divided[0].names.values()) == {"liver", "my_organ"}
+    assert (divided[0].voxels == voxels).all()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from continual_segment.clinic.layouts import (
     case_in_batch,
+    is_result,
     left_out,
     listed,
     scan_files_in_study,
@@ -149,13 +150,15 @@ def holds_one_scan(folder: Path, output: Path) -> bool:
 
     Another scan is a file directly in the folder, or one that a layout names; results are none.
     """
-    studies = {study_of(below) for below in (folder, *_folders(folder))} - {None}
+    studies = {study_of(below) for below in (folder, *_folders(folder, output))} - {None}
     others = [path for path in folder.iterdir() if is_scan_file(path)] or scans_by_layout(folder, output)
     return len(studies) == 1 and not others
 
 
-def _folders(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.rglob("*")) if path.is_dir()]
+def _folders(folder: Path, output: Path) -> list[Path]:
+    """All folders below but those of results."""
+    below = (path for path in sorted(folder.rglob("*")) if path.is_dir())
+    return [path for path in below if not is_result(path, folder, output)]
 
 
 def _in_folder(folder: Path, output: Path) -> list[Path]:
@@ -178,18 +181,19 @@ def _in_folder(folder: Path, output: Path) -> list[Path]:
 
 def _find(folder: Path, output: Path) -> tuple[list[Path], list[str]]:
     """The scans, and folders of DICOM files that are not read because a layout names another scan there."""
-    seen = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    there = (path for path in folder.iterdir() if not path.name.startswith("."))
+    seen = [path for path in there if path.is_file() or not is_result(path, folder, output)]
     files = [path for path in seen if path.is_file() and (is_scan_file(path) or is_dicom_source(path))]
     files = [path for path in files if not is_dicomdir(path)]
     by_layout = scans_by_layout(folder, output)
     named = {folder / path.relative_to(folder).parts[0] for path in by_layout}
-    studies = [path for path in seen if path.is_dir() and _has_study(path)]
+    studies = [path for path in seen if path.is_dir() and _has_study(path, output)]
     scans = [*files, *by_layout, *(path for path in studies if path not in named)]
     return scans, [f"{path.name}/: DICOM" for path in studies if path in named]
 
 
-def _has_study(folder: Path) -> bool:
-    return any(study_of(below) is not None for below in (folder, *_folders(folder)))
+def _has_study(folder: Path, output: Path) -> bool:
+    return any(study_of(below) is not None for below in (folder, *_folders(folder, output)))
 
 
 def _listed(path: Path) -> list[Path]:

@@ -35,7 +35,7 @@ def scans_by_layout(folder: Path, output: Path) -> list[Path]:
     return sorted(
         path
         for path in found
-        if not _is_hidden(path.relative_to(folder)) and not _is_result(path, folder, output)
+        if not _is_hidden(path.relative_to(folder)) and not is_result(path, folder, output)
     )
 
 
@@ -108,10 +108,10 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _is_result(path: Path, folder: Path, output: Path) -> bool:
-    """Whether a scan is in the folder of the results, where that is within the folder that is read."""
+def is_result(path: Path, folder: Path, output: Path) -> bool:
+    """Whether a path is the folder of the results or in it, where that is within the folder that is read."""
     results = output.resolve()
-    return folder.resolve() in results.parents and results in path.resolve().parents
+    return folder.resolve() in results.parents and path.resolve().is_relative_to(results)
 
 
 def _is_same(path: Path, output: Path) -> bool:

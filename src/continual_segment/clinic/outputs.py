@@ -121,6 +121,7 @@ def write_result(result: Result, config: OutputConfig, request: Mapping[str, Any
     with staged(job.folder, last=job.beside(Path(), FOLDER, ".json")) as stage:
         for name in config.formats:
             write_format(name, stage, labelled)
+            remove_outdated(name, job, stage)
         if (config.scores or config.explain) and result.scores is not None:
             write_scan(job.beside(stage, "scores"), result.scores)
         if config.explain and explanation is not None:
@@ -147,6 +148,13 @@ def write_result(result: Result, config: OutputConfig, request: Mapping[str, Any
             "files": files,
         }
         write_json(job.beside(stage, FOLDER, ".json"), manifest | found)
+
+
+def remove_outdated(name: str, job: Job, stage: Path) -> None:
+    """Where a format has no file this time, because no organ was found, that of an earlier run is wrong."""
+    file = job.file_name(FORMATS[name].ending)
+    if FORMATS[name].ending and not (stage / file).exists():
+        (job.folder / file).unlink(missing_ok=True)
 
 
 def _copies(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

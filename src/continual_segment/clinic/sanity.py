@@ -17,6 +17,7 @@ import numpy as np
 
 from continual_segment.errors import ScanError
 from continual_segment.files import Source, oblique_deg
+from continual_segment.names import printable
 
 SMALLEST_RANGE_HU = 100
 SOFT_TISSUE_HU = (-200, 200)
@@ -91,7 +92,7 @@ def _peak(values: np.ndarray) -> float | None:
 def _modality(source: Source) -> tuple[str, ...]:
     if source.modality in ("", "CT"):
         return ()
-    return (f"The images are {source.modality}; CT in Hounsfield units was expected.",)
+    return (f"The images are {printable(source.modality)}; CT in Hounsfield units was expected.",)
 
 
 def _units(facts: dict[str, Any]) -> tuple[str, ...]:

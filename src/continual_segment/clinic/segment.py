@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from continual_segment.body_parts import BodyPartRegressor
-from continual_segment.clinic.formats import format_of_file
+from continual_segment.clinic.formats import FORMATS, format_of_file
 from continual_segment.clinic.jobs import Job, list_jobs
 from continual_segment.clinic.manifest import is_done, request_of
 from continual_segment.clinic.on_engine import Batch, segment_on_engine
@@ -95,7 +95,8 @@ def names_file(output: Path, outputs: OutputConfig) -> bool:
         raise ConfigError(
             f"{output}: label maps are written as .nii.gz, .seg.nrrd or .dcm. Name one of these."
         )
-    if outputs.formats != (by_name,) and not (output.suffix == ".dcm" and len(outputs.formats) == 1):
+    is_dicom = len(outputs.formats) == 1 and FORMATS[outputs.formats[0]].on_slices
+    if outputs.formats != (by_name,) and not (output.suffix == ".dcm" and is_dicom):
         raise ConfigError(
             f"{output}: the name is that of a {by_name} file, but {', '.join(outputs.formats)} was "
             f"requested. Name a folder, or use -ot {by_name}."
@@ -138,20 +139,23 @@ def segment_batch(
         if job.title not in failures:
             log.info("[%d/%d] %s", number, len(jobs), summary.line())
 
+    def read(job: Job) -> None:
+        attempt(job, partial(reader.start, job, outputs.series, outputs.force))
+
     with closing(WorkerProcess(read_case)) as reader, closing(WorkerProcess(write_result)) as writer:
         written: tuple[int, Job, Summary] | None = None
         for number, job in enumerate(jobs, start=1):
             if number == 1:
-                reader.start(job, outputs.series, outputs.force)
-            case = attempt(job, reader.finish)
+                read(job)
+            case = attempt(job, reader.finish) if job.title not in failures else None
             if number < len(jobs):
-                reader.start(jobs[number], outputs.series, outputs.force)
+                read(jobs[number])
             found = case and attempt(job, partial(_summarised, compute, case))
             if found:
                 if written:
                     finish(*written)
-                writer.start(found[0], outputs, request)
-                written = number, job, found[1]
+                attempt(job, partial(writer.start, found[0], outputs, request))
+                written = None if job.title in failures else (number, job, found[1])
         if written:
             finish(*written)
     return failures

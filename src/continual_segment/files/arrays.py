@@ -36,7 +36,7 @@ def array_of_sitk(image: SitkImage) -> tuple[np.ndarray, np.ndarray]:
     """Voxels (i, j, k) and NIfTI affine of a SimpleITK image, whose millimetres run to the left and back."""
     import SimpleITK
 
-    voxels = SimpleITK.GetArrayViewFromImage(cast(SimpleITK.Image, image))
+    voxels = SimpleITK.GetArrayFromImage(cast(SimpleITK.Image, image))  # a view does not keep it alive
     if voxels.ndim != 3:
         raise ScanError(f"{IN_MEMORY}: the SimpleITK image has {voxels.ndim} axes; 3 were expected.")
     affine = np.eye(4)

@@ -6,9 +6,13 @@ show names and colours.
 
 from __future__ import annotations
 
+import re
 from xml.etree import ElementTree
 
+from continual_segment.files.grids import LARGEST_LABEL
 from continual_segment.files.organ_colours import label_colour
+
+LABEL = re.compile(r"[0-9]{1,5}")
 
 
 def label_table(names: dict[int, str]) -> bytes:
@@ -34,4 +38,9 @@ def read_label_table(content: bytes | str) -> dict[int, str]:
     except ElementTree.ParseError:
         return {}
     entries = ((entry.get("Key", ""), (entry.text or "").strip()) for entry in root.iter("Label"))
-    return {int(key): name for key, name in entries if key.isdecimal() and name and int(key) > 0}
+    return {int(key): name for key, name in entries if name and is_label(key)}
+
+
+def is_label(text: str) -> bool:
+    """Whether a text is a number that a voxel can have: sizes of arrays follow from it."""
+    return bool(LABEL.fullmatch(text)) and 0 < int(text) <= LARGEST_LABEL

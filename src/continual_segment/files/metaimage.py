@@ -6,6 +6,7 @@ Out: Volume or LabelMap
 
 from __future__ import annotations
 
+import re
 import zlib
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from continual_segment.files.grids import (
     read_bytes,
     scan_of,
 )
+from continual_segment.names import printable
 from continual_segment.volume import LabelMap, Volume
 
 TYPES = {
@@ -38,6 +40,7 @@ TYPES = {
     "MET_DOUBLE": "f8",
 }
 LONGEST_HEADER = 64 * 1024
+HEADER_SIZE = re.compile(r"-1|[0-9]{1,9}")
 LAST_KEY = "ElementDataFile"  # its line ends the header
 
 
@@ -86,8 +89,8 @@ def _type(path: Path, header: dict[str, str]) -> np.dtype:
     channels = header.get("ElementNumberOfChannels", "1")
     if name not in TYPES or channels != "1":
         raise ScanError(
-            f"{path}: voxels are {name} with {channels} channels; one plain number each was expected. "
-            "Export the scan as CT."
+            f"{path}: voxels are {printable(name)} with {printable(channels)} channels; one plain number "
+            "each was expected. Export the scan as CT."
         )
     order = header.get("BinaryDataByteOrderMSB", header.get("ElementByteOrderMSB", "False"))
     return np.dtype(TYPES[name]).newbyteorder(">" if order.lower() == "true" else "<")
@@ -112,6 +115,8 @@ def _voxel_bytes(
     path: Path, header: dict[str, str], rest: bytes, shape: tuple[int, ...], kind: np.dtype
 ) -> bytes:
     place = header[LAST_KEY]
+    if header.get("BinaryData", "True").lower() == "false":
+        raise ScanError(f"{path}: the voxels are stored as text, which is not read. Save as binary .mha.")
     if place.upper() != "LOCAL":
         if place.upper().startswith("LIST") or "%" in place or Path(place).name != place:
             raise ScanError(
@@ -119,6 +124,7 @@ def _voxel_bytes(
             )
         rest = read_bytes(path.with_name(place))
     expected = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+    rest = rest[max(0, _header_size(path, header)) :]
     if header.get("CompressedData", "False").lower() == "true":
         rest = _unpack(path, rest, expected)
     elif header.get("HeaderSize") == "-1":
@@ -129,6 +135,14 @@ def _voxel_bytes(
             "Copy or export it again."
         )
     return rest[:expected]
+
+
+def _header_size(path: Path, header: dict[str, str]) -> int:
+    """Bytes before the voxels in their file; -1: the voxels are at its end."""
+    text = header.get("HeaderSize", "0")
+    if not HEADER_SIZE.fullmatch(text):
+        raise ScanError(f"{path}: the header has a HeaderSize of {printable(text)}. Export the scan again.")
+    return int(text)
 
 
 def _unpack(path: Path, data: bytes, expected: int) -> bytes:

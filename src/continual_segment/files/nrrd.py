@@ -26,8 +26,10 @@ from continual_segment.files.grids import (
     read_bytes,
     scan_of,
 )
+from continual_segment.files.label_table import is_label
 from continual_segment.files.organ_colours import label_colour
 from continual_segment.files.terms import terms_of
+from continual_segment.names import printable
 from continual_segment.volume import LabelMap, Volume
 
 SPACES = {
@@ -70,7 +72,7 @@ def segment_names(header: dict[str, Any]) -> dict[int, str]:
     return {
         int(header[f"{number}_LabelValue"]): str(header[f"{number}_Name"])
         for number in numbers
-        if f"{number}_Name" in header and str(header[f"{number}_LabelValue"]).isdecimal()
+        if f"{number}_Name" in header and is_label(str(header[f"{number}_LabelValue"]))
     }
 
 
@@ -92,6 +94,12 @@ def _load(path: Path) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
 
 
 def _check_header(path: Path, header: dict[str, Any]) -> None:
+    place = str(header.get("data file", header.get("datafile", "")))
+    if place and Path(place).name != place:
+        raise ScanError(
+            f"{path}: the voxels are in {printable(place)}; one file beside the header was expected. Save as "
+            ".nrrd."
+        )
     shape = tuple(int(length) for length in header["sizes"])
     check_shape(path, shape)
     kinds = header.get("kinds") or []

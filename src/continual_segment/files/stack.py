@@ -27,6 +27,8 @@ LARGEST_GAP_MM = 15.0
 """Longest way that is interpolated over where slices are missing."""
 MOST_MISSING = 3
 """In one place; more are not made up."""
+STEEPEST_TILT = 2.0
+"""Sideways for its height, 63 degrees; gantries are tilted by up to 30."""
 SAME_PLACE_MM = 0.01
 
 
@@ -77,6 +79,12 @@ class Stack:
         return affine
 
     @property
+    def sideways_mm(self) -> np.ndarray:
+        """How far each slice is from where the first one is, within its plane."""
+        away = self.positions_mm - self.positions_mm[0]
+        return np.linalg.norm(away - np.outer(away @ self.normal, self.normal), axis=1)
+
+    @property
     def is_straight(self) -> bool:
         """Whether the first voxels of all slices are on one line."""
         heights, away = self.heights_mm, self.positions_mm - self.positions_mm[0]
@@ -89,6 +97,7 @@ def straighten(stack: Stack, name: str, force: bool = False) -> tuple[Stack, tup
     """The same patient in an even box with right angles; `force` interpolates over any gap."""
     stack = stack.sorted().without_rounding()
     check_gaps(stack, name, force)
+    check_tilt(stack, name)
     upright, tilt = without_tilt(stack)
     even, gaps = without_gaps(upright)
     return even, (*tilt, *gaps)
@@ -113,6 +122,16 @@ def check_gaps(stack: Stack, name: str, force: bool) -> None:
         )
 
 
+def check_tilt(stack: Stack, name: str) -> None:
+    """Refuse slices that are farther beside each other than any gantry puts them: memory follows from it."""
+    sideways, height = float(stack.sideways_mm.max()), float(np.ptp(stack.heights_mm))
+    if sideways > STEEPEST_TILT * height:
+        raise ScanError(
+            f"{name}: a slice is {sideways:.0f} mm beside the first one, over a height of {height:.0f} mm, "
+            "which no tilt of a gantry explains. Export the series again."
+        )
+
+
 def without_tilt(stack: Stack) -> tuple[Stack, tuple[str, ...]]:
     """Move slices within their planes until their first voxels are above each other."""
     away = stack.positions_mm - stack.positions_mm[0]
@@ -132,7 +151,7 @@ def without_tilt(stack: Stack) -> tuple[Stack, tuple[str, ...]]:
     corner = stack.positions_mm[0] + across[0] * stack.along_column + across[1] * stack.along_row
     positions = corner + heights[:, None] * stack.normal
     upright = replace(stack, voxels=voxels, positions_mm=positions, scanned=scanned)
-    return upright, (_tilt_sentence(away, heights[-1], stack.normal),)
+    return upright, (_tilt_sentence(float(stack.sideways_mm.max()), float(heights[-1])),)
 
 
 def _covered(start: np.ndarray, shape: tuple[int, ...]) -> tuple[slice, ...]:
@@ -147,8 +166,7 @@ def _moved(piece: np.ndarray, start: np.ndarray, own: tuple[slice, ...]) -> np.n
     return ndimage.affine_transform(piece.astype(np.float32), np.ones(2), offset, order=1, mode="nearest")
 
 
-def _tilt_sentence(away: np.ndarray, height: float, normal: np.ndarray) -> str:
-    sideways = np.linalg.norm(away[-1] - height * normal)
+def _tilt_sentence(sideways: float, height: float) -> str:
     angle = np.degrees(np.arctan2(sideways, height))
     return f"The gantry was tilted by {angle:.1f} degrees; slices were moved by up to {sideways:.1f} mm."
 

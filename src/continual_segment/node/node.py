@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -122,7 +123,7 @@ class Node:
     def _start(self, name: str, step: Callable[[], bool]) -> threading.Thread:
         def run() -> None:
             while not self._stopping.is_set():
-                if not step():
+                if not attempted(step):
                     self._stopping.wait(self._pause)
 
         thread = threading.Thread(target=run, name=name, daemon=True)
@@ -132,13 +133,16 @@ class Node:
     def wait(self) -> None:
         """A pause, then what has to be looked after."""
         self._stopping.wait(self._pause)
-        self.queue.settle(self.config.listen.silence_seconds)
+        attempted(self._look_after)
+        for thread in self._dead_threads():  # a bug of ours: to run on would look healthy
+            raise RuntimeError(f"The thread that should {thread.name} has ended; see the log.")
+
+    def _look_after(self) -> None:
         self.worker.stop_if_late()
+        self.queue.settle(self.config.listen.silence_seconds)
         if time.monotonic() - self._cleaned > CLEAN_UP_SECONDS:
             self._cleaned = time.monotonic()
             self._clean_up()
-        for thread in self._dead_threads():  # a bug of ours: to run on would look healthy
-            raise RuntimeError(f"The thread that should {thread.name} has ended; see the log.")
 
     def _clean_up(self) -> None:
         for series in self.queue.expire(self.config.limits.keep_hours):
@@ -153,3 +157,12 @@ class Node:
             problems.append("The disk is almost full; nothing is accepted.")
         waiting = oldest_waiting_seconds(self.queue.all_series())
         return Health(not problems, __version__, self.queue.counts(), waiting, round(free), problems)
+
+
+def attempted(step: Callable[[], object]) -> bool:
+    """What a step returns; False where the queue cannot be written: a full disk may be emptied again."""
+    try:
+        return bool(step())
+    except sqlite3.OperationalError as error:
+        log.error("The queue cannot be read or written (%s); the next attempt follows.", error)
+        return False

@@ -76,9 +76,12 @@ class Worker:
         self._process = process or WorkerProcess(segment_series, ignore_signals)
         self._started: float | None = None
         self._stopping = False
+        self._unrecorded: tuple[QueuedSeries, Exception] | None = None
+        """A failure that the queue could not store, on a full disk for instance."""
 
     def step(self) -> bool:
         """Segment the next series; False where none is ready."""
+        self._record()
         series = self.queue.claim()
         if series is None:
             return False
@@ -86,8 +89,14 @@ class Worker:
             self._attempt(series)
         except Exception as error:  # a bad scan, a process that dies or a bug of ours costs this series alone
             log.debug("how it came about", exc_info=error)
-            self._failed(series, error)
+            self._unrecorded = series, error
+            self._record()
         return True
+
+    def _record(self) -> None:
+        if self._unrecorded:
+            self._failed(*self._unrecorded)
+            self._unrecorded = None
 
     def _attempt(self, series: QueuedSeries) -> None:
         if rule := self._rule(series):

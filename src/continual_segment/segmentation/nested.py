@@ -140,7 +140,8 @@ def layers(labels: LabelMap) -> list[LabelMap]:
     chains = {label: nesting.chain(label) for label in labels.names}
     found = []
     for layer in range(nesting.depth + 1):
-        table = np.zeros(max([0, *chains]) + 1, labels.voxels.dtype)
+        largest = max([0, *chains])  # names may have numbers that no voxel has
+        table = np.zeros(largest + 1, np.promote_types(labels.voxels.dtype, np.min_scalar_type(largest)))
         for label, chain in chains.items():
             table[label] = chain[layer] if layer < len(chain) else 0
         names = {label: name for label, name in labels.names.items() if len(chains[label]) == layer + 1}

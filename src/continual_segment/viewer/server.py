@@ -148,6 +148,7 @@ class Handler(BaseHTTPRequestHandler):
             content = resource.make()
         except (
             ContinualSegmentError,
+            ArithmeticError,
             MemoryError,
             OSError,
             ValueError,

@@ -91,6 +91,7 @@ def test_credentials_are_not_sent_in_the_clear_except_to_this_machine(tmp_path):
         ('["h:1"]\ntoken = "a\\nX-Evil: 1"', "header"),
         ('["h:1"]\ntokem = "a"', "tokem"),
         ("[", "TOML"),
+        ('token = "Evil"', "table of settings"),
     ],
 )
 def test_wrong_credentials_are_an_error_that_names_the_file_and_no_secret(tmp_path, text, reason):

@@ -108,6 +108,11 @@ def test_what_is_no_ct_is_left_out_and_an_archive_that_repeats_itself_ends_the_s
     assert len(asked) == 2
 
 
+def test_a_page_without_any_ct_does_not_end_the_search():
+    found, _ = search(as_json([row(series="1.2.9", modality="MR")]), as_json([row()]))
+    assert [each.uid for each in found] == [UID]
+
+
 def test_a_passing_failure_is_tried_again_and_a_lasting_one_is_not():
     found, asked = search(Reply(status=503), Reply(b"[", "application/dicom+json"), as_json([row()]))
     assert len(found) == 1

@@ -30,12 +30,15 @@ from continual_segment.files.grids import (
     to_canonical,
 )
 from continual_segment.files.stack import AIR_HU, SAME_PLACE_MM, Stack, straighten
+from continual_segment.names import printable
 from continual_segment.volume import Grid, Volume
 
 PLAUSIBLE_HU = (-1000.0, 3071.0)
 """A padding value that means a tissue is not believed."""
 
 
+LONGEST_FILE = 400
+"""Letters of a file name in a message."""
 LARGEST_SLICE = 8192  # pixels; a damaged header can name 65535, and decoders allocate that memory
 
 
@@ -65,12 +68,12 @@ def read_series(
     own, others = study.unreadable_of(series)
     series, decoded, undecoded = decode(series)
     missing = leave_out(path, [*own, *undecoded], force)
-    if len(decoded) < 2:
+    series, slices, copies = drop_copies(series, np.stack(decoded)) if decoded else (series, np.empty(0), ())
+    if len(slices) < 2:
         raise ScanError(
-            f"{path}: {len(decoded)} slices of the series can be read; a volume was expected. Give the whole "
+            f"{path}: {len(slices)} slices of the series can be read; a volume was expected. Give the whole "
             "series."
         )
-    series, slices, copies = drop_copies(series, np.stack(decoded))
     tilted = stack_of(series, slices).sorted().without_rounding()
     stack, changes = straighten(tilted, str(path), force)
     affine = LPS_TO_RAS @ stack.affine()
@@ -141,7 +144,7 @@ def decode(series: Series) -> tuple[Series, list[np.ndarray], list[Unreadable]]:
 
 def _pixels(frame: Frame) -> np.ndarray:
     """Stored values (frame, row, column)."""
-    name = frame.file.name
+    name = printable(frame.file.name, LONGEST_FILE)
     try:
         data = frame.file.read(pixels=True)
         if int(data.get("SamplesPerPixel", 1)) != 1:

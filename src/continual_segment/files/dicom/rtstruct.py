@@ -20,7 +20,7 @@ import numpy as np
 from contourpy import FillType, contour_generator
 from pydicom import Dataset
 from pydicom.dataset import FileMetaDataset
-from pydicom.uid import ExplicitVRLittleEndian, RTStructureSetStorage
+from pydicom.uid import ImplicitVRLittleEndian, RTStructureSetStorage
 from scipy import ndimage
 from scipy.spatial import cKDTree
 
@@ -121,7 +121,7 @@ def _structure_set(series: Series, version: str, digest: str) -> Dataset:
     header = series.frames[0].header
     data, now = identity(header), datetime.now()
     data.file_meta = FileMetaDataset()
-    data.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    data.file_meta.TransferSyntaxUID = ImplicitVRLittleEndian  # explicit: contours above 64 KB become UN
     data.file_meta.MediaStorageSOPClassUID = data.SOPClassUID = RTStructureSetStorage
     data.file_meta.MediaStorageSOPInstanceUID = data.SOPInstanceUID = made_uid(digest, "instance")
     data.Modality, data.SeriesInstanceUID = "RTSTRUCT", made_uid(digest, "series")

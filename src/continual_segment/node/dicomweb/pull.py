@@ -208,7 +208,7 @@ class ArchiveRun:
             return
         for name in set(DICOM_FORMATS) & set(self.outputs.formats):
             path = job.folder / job.file_name(FORMATS[name].ending)
-            if path.exists():  # not where no organ was found
+            if path.exists():  # not where no organ was found; then `write_result` has removed an earlier one
                 again(partial(store_file, self.pull.store, path))
         write_json(self._stored_path(job), self._record(job, self.pull.store))
 

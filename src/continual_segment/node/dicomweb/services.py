@@ -7,6 +7,7 @@ Out: FoundSeries, files in a folder, or nothing where a result is stored; WebErr
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -38,6 +39,7 @@ LARGEST_JSON_MB = 64.0
 ANSWER_SECONDS = 600.0
 ATTEMPTS = 3
 FIRST_WAIT_SECONDS = 1.0
+COUNT_TEXT = re.compile(r"[0-9]{1,9}")
 
 Value = TypeVar("Value")
 
@@ -66,12 +68,14 @@ class RetrieveLimits:
 def search_series(service: WebService, query: SeriesQuery) -> list[FoundSeries]:
     """The CT series that match, sorted by UID; QIDO-RS, page by page."""
     found: dict[str, FoundSeries] = {}
+    seen: set[str] = set()
     offset = 0
     while rows := again(partial(_page, service, query, offset)):
-        new = {each.uid: each for each in (_series(service, row) for row in rows) if each}
-        if not new.keys() - found.keys():
-            break  # the archive repeats itself, or gives no more CT
-        found |= new
+        uids = {str(value_of(row, SERIES)) for row in rows}
+        if uids <= seen:
+            break  # the archive repeats itself
+        seen |= uids
+        found |= {each.uid: each for each in (_series(service, row) for row in rows) if each}
         offset += len(rows)
         if offset > MOST_SERIES:
             raise WebError(f"{service.address}: more than {MOST_SERIES} series match. Restrict the search.")
@@ -120,8 +124,8 @@ def _series(service: WebService, row: Any) -> FoundSeries | None:
     study, series, count = (value_of(row, tag) for tag in (STUDY, SERIES, COUNT))
     if not (is_uid(study) and is_uid(series)):
         raise WebError(f"{service.address}: found a series without valid UIDs of study and series.")
-    count = int(count) if isinstance(count, (int, str)) and str(count).isdecimal() else None
-    return FoundSeries(study, series, count)
+    known = isinstance(count, (int, str)) and COUNT_TEXT.fullmatch(str(count))
+    return FoundSeries(study, series, int(count) if known else None)
 
 
 def value_of(row: Any, tag: str) -> Any:

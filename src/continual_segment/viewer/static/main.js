@@ -48,7 +48,8 @@ async function open(index) {
     const found = await getJson(`${route}/case.json`);
     if (turn !== loading) return;
     say("Drawing …");
-    await scene.load(`${route}/scan.nii`, found.maps.map((map) => `${route}/${map.file}`), WINDOWS[windowName]);
+    const files = found.maps.map((map) => `${route}/${map.file}`);
+    await scene.load(`${route}/scan.nii`, files, WINDOWS[windowName], () => turn === loading);
     if (turn !== loading) return;
     show(found, route);
     say("");

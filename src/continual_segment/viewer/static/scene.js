@@ -85,14 +85,21 @@ export class Scene {
     return SOFTWARE.test(gl.getParameter(names ? names.UNMASKED_RENDERER_WEBGL : gl.RENDERER));
   }
 
-  // Load a scan and its label maps; nothing is drawn of the maps before `draw`.
-  async load(scan, maps, window) {
+  // Load a scan and its label maps; nothing is drawn of the maps before `draw`. Where another case is wanted
+  // meanwhile, nothing of this one is shown.
+  async load(scan, maps, window, isWanted = () => true) {
     this.clear();
     const volume = await NVImage.loadFromUrl({ url: scan, name: "scan.nii", colormap: "gray" });
+    const loaded = [];
+    for (const url of maps) {
+      if (!isWanted()) return;
+      loaded.push(await NVImage.loadFromUrl({ url, name: "labels.nii", opacity: 1 }));
+    }
+    if (!isWanted()) return;
+    this.clear(); // from here on nothing is awaited: images of one case, or none
     setRange(volume, window);
     this.planes.addVolume(volume);
-    this.maps = [];
-    for (const url of maps) this.maps.push(await NVImage.loadFromUrl({ url, name: "labels.nii", opacity: 1 }));
+    this.maps = loaded;
     this.setLayout(this.layout);
   }
 
