@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from made_nnunet import made_checkpoint, made_plans, write_model
+from safetensors.torch import save
 from scipy.stats import spearmanr
 
 from continual_segment.body_parts import BodyPartConfig, BodyPartRegressor, learn_body_parts
@@ -23,6 +25,8 @@ from continual_segment.data.raw import RawDataset
 from continual_segment.errors import ModelError
 from continual_segment.files import write_scan
 from continual_segment.lab.phantom import write_phantom
+from continual_segment.model import Model, verify
+from continual_segment.model.nnunet import import_nnunet
 from continual_segment.networks.slice_scorer import SliceScorer
 from continual_segment.segmentation import SegmentConfig
 from continual_segment.volume import Grid, Volume
@@ -120,6 +124,31 @@ def test_changed_weights_and_other_files_are_refused(regressor, tmp_path):
         BodyPartRegressor.read(path)
     with pytest.raises(ModelError, match="`conseg bodyparts PREPARED --learn"):
         BodyPartRegressor.read(tmp_path / "gone")
+
+
+@pytest.mark.parametrize(
+    "view", [{"size": 10**6}, {"slice_mm": 1e-7}, {"pixel_mm": 0.0}, {"size": "x"}, {"window_hu": ["a", 1]}]
+)
+def test_a_view_that_would_need_any_amount_of_memory_is_refused(view, regressor, tmp_path):
+    path = tmp_path / "x.safetensors"
+    described = regressor.described()
+    text = json.dumps(described | {"view": described["view"] | view})
+    path.write_bytes(save(regressor.weights, metadata={"body_parts": text}))
+    with pytest.raises(ModelError, match="description is damaged"):
+        BodyPartRegressor.read(path)
+
+
+def test_a_model_gets_a_regressor_that_segmenting_asks(dataset, model_without_regressor):
+    words = f"bodyparts {dataset.folder} --learn -m {model_without_regressor} --iterations 4"
+    assert main(words.split()) == 0
+    assert BodyPartRegressor.of_model(Model.open(model_without_regressor)) is not None
+    assert verify(model_without_regressor).good
+
+
+@pytest.fixture
+def model_without_regressor(tmp_path):
+    stock = write_model(tmp_path / "stock", made_plans(), checkpoint=made_checkpoint())
+    return import_nnunet(stock, tmp_path / "model")[0].folder
 
 
 def test_a_scan_of_air_and_a_short_one_are_unknown(regressor, scan):

@@ -215,3 +215,8 @@ def test_commands_that_run_networks_start_again_with_malloc_settings(words, expe
     monkeypatch.setattr(cli, "start_again_with_malloc_settings", lambda: started.append(words))
     assert main() == 2
     assert len(started) == expected
+
+
+def test_errors_show_no_control_characters(capsys):
+    cli.show_error("first \x1b]0;pwned\x07\nsecond \x1b[2J")
+    assert capsys.readouterr().err == "first \ufffd]0;pwned\ufffd\nsecond \ufffd[2J\n"

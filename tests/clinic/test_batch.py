@@ -23,6 +23,7 @@ from continual_segment.files import read_labels
 from continual_segment.organs import find_organ
 from continual_segment.segmentation import SegmentConfig
 from continual_segment.segmentation.backends import FloatEngine
+from continual_segment.segmentation.predictions import PackProfile
 
 IDS = {name: find_organ(name).id for name in CENTRES_MM}
 REQUEST = {"encoder": "one"}
@@ -206,10 +207,10 @@ def test_every_case_of_a_batch_gets_a_line_when_it_is_written(some_scans, tmp_pa
 
 
 def test_other_body_parts_or_anomaly_heads_are_another_request():
-    def request(regressor=None, heads=()):
+    def request(regressor=None, heads=(), **pack):
         profiles = [Namespace(profile=Namespace(name=name, fingerprint=name)) for name in heads]
         empty = {
-            "packs": [],
+            "packs": [Namespace(profile=PackProfile("pack", "same", **pack))],
             "organs": [],
             "regressor": None,
             "encoder_fingerprint": "",
@@ -220,6 +221,7 @@ def test_other_body_parts_or_anomaly_heads_are_another_request():
         return request_of(segmenter, {}, regressor and Namespace(fingerprint=regressor))
 
     requests = [request(), request("one"), request("two"), request("two", ["head"])]
+    requests += [request(coverage={"chest": 1.0}), request(anomaly_aware=True)]
     assert all(one != other for one, other in combinations(requests, 2))
 
 

@@ -1,18 +1,22 @@
 """Several processes that train one network: gloo on the CPU, as torchrun starts them."""
 
+import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import together
 import torch
-from several_processes import run_together
+from several_processes import SOURCE, run_together
 
 from continual_segment.errors import ContinualSegmentError
 from continual_segment.training import distributed, interrupt
 from continual_segment.training.checkpoint import load_checkpoint, save_checkpoint
 
 SCRIPT = Path(together.__file__)
+OWN = {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture(scope="module", params=[2, 3])
@@ -72,6 +76,14 @@ def test_a_process_that_dies_ends_the_others_with_an_error(tmp_path):
         assert f"ContinualSegmentError: Process {rank} of 3 has lost the connection" in errors[rank]
 
 
+def test_processes_may_train_together_again(tmp_path):
+    """As a script does that learns two datasets; torchrun remembers the addresses of the first group."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    words = [*torchrun, SCRIPT, "again_and_again", tmp_path]
+    done = subprocess.run(list(map(str, words)), env=os.environ | OWN, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_processes_without_common_storage_are_refused(tmp_path):
     codes, errors = run_together(2, SCRIPT, "separate_storage", tmp_path)
     assert 0 not in codes
@@ -86,8 +98,10 @@ def test_a_checkpoint_of_more_processes_is_refused(tmp_path):
     assert str(path) in str(refused.value)
 
 
-def test_a_signal_that_comes_twice_stops_several_processes_after_the_update(monkeypatch):
-    monkeypatch.setattr(interrupt, "world_size", lambda: 2)
+@pytest.mark.parametrize("others_wait", [False, True])
+def test_a_signal_that_comes_twice_stops_several_processes_after_the_update(others_wait, monkeypatch):
+    monkeypatch.setattr(distributed, "_store", object())
+    monkeypatch.setattr(distributed, "_alone", others_wait)  # while the first one validates
     with interrupt.StopRequest() as stop:
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)

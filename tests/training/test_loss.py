@@ -12,6 +12,7 @@ from continual_segment.training.loss import (
     dice_and_cross_entropy,
     shrink_labels,
     supervised_loss,
+    weighted_dice_and_cross_entropy,
 )
 
 sizes = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 5), st.integers(1, 4))
@@ -207,3 +208,23 @@ def test_shrunken_labels_are_labels_that_were_there():
     small = shrink_labels(labels, (4, 3, 3))
     assert torch.equal(small, labels[:, :, ::2, ::2])  # the nearest voxel, exact for ids of any size
     assert small.dtype == torch.int64
+
+
+@pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("masked", [False, True])
+def test_mixed_precision_does_not_reach_into_the_loss(precision, masked):
+    """A class of more voxels than float16 can count, and shares smaller than it can express."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(1, 2, 90_000, generator=generator).requires_grad_()
+    labels = torch.ones(1, 90_000, dtype=torch.int64)
+    weight, share = torch.full((1, 90_000), 1 / 90_000), torch.full((1, 2), 1 / 206)
+    valid = torch.ones(1, 90_000) if masked else None
+    found = []
+    for mixed in (False, True):
+        logits.grad = None
+        with torch.autocast("cpu", precision, enabled=mixed):
+            loss = weighted_dice_and_cross_entropy(logits, labels, weight, share, valid)
+        loss.backward()
+        found.append((loss.item(), logits.grad.clone()))
+    assert found[0][0] == found[1][0]
+    assert torch.equal(found[0][1], found[1][1])

@@ -113,11 +113,12 @@ class BodyPartRegressor:
                 Calibration(**described["calibration"]),
                 described["card"],
             )
+            made_with = described["fingerprint"]
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise ModelError(
                 f"{path}: the regressor's description is damaged ({printable(repr(error))}). Get it again."
             ) from error
-        if found.fingerprint != described["fingerprint"]:
+        if found.fingerprint != made_with:
             raise ModelError(f"{path}: these are not the weights the regressor was made with. Get it anew.")
         return found
 

@@ -22,6 +22,8 @@ from continual_segment.data.resample import resample_scan
 from continual_segment.errors import DatasetError
 from continual_segment.volume import Volume
 
+LEAST_MM, MOST_MM, MOST_PIXELS = 0.5, 50.0, 512
+"""Of a view, which may come from a stranger: memory follows from it."""
 HU_PER_STEP = 8
 """Thumbnails are int8: a step is finer than the noise of a CT."""
 BODY_HU = -500
@@ -43,7 +45,12 @@ class SliceView:
     """All beyond is cut off: prepared scans, which training reads, may be narrower than those of a clinic."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "window_hu", tuple(self.window_hu))
+        object.__setattr__(self, "window_hu", tuple(map(float, self.window_hu)))
+        lengths = (self.slice_mm, self.pixel_mm)
+        if not all(LEAST_MM <= length <= MOST_MM for length in lengths) or not 8 <= self.size <= MOST_PIXELS:
+            raise ValueError(
+                f"slice_mm and pixel_mm are {LEAST_MM} to {MOST_MM} mm and size is 8 to {MOST_PIXELS} pixels."
+            )
 
     @property
     def body_hu(self) -> float:

@@ -91,10 +91,13 @@ def run_learn(args: argparse.Namespace) -> int:
     from continual_segment.body_parts.regressor import FILE
     from continual_segment.data.prepared import PreparedDataset
     from continual_segment.errors import ConfigError, ModelError
+    from continual_segment.learning.step import run_folder
+    from continual_segment.model import Model
     from continual_segment.model.starter import refuse_starter
 
     refuse_starter(args.model)
-    target = args.model / FILE if args.model.is_dir() else args.model
+    model = Model.open(args.model) if args.model.is_dir() else None
+    target = args.model / FILE if model else args.model
     if target.exists():
         raise ModelError(f"{target} exists already. Choose another name, or delete it.")
     names = ("iterations", "seed", "device")
@@ -106,9 +109,12 @@ def run_learn(args: argparse.Namespace) -> int:
         raise ConfigError(str(error)) from error
     check_device(config.train.device)
     datasets = [PreparedDataset.open(path) for path in args.source]
-    folder = target.with_name(f"{target.name}.run")
+    folder = run_folder(args.model, "body_parts") if model else target.with_name(f"{target.name}.run")
     regressor = learn_body_parts(datasets, config, folder)
-    regressor.write(target)
+    if model:  # which lists its files: what it does not list is not read
+        model.add_file(FILE, regressor.to_bytes())
+    else:
+        regressor.write(target)
     (folder / "checkpoint.pt").unlink(missing_ok=True)  # the file holds all of it now
     if not regressor.calibration.complete:
         log.warning("No vertebra labels were found: scores mean nothing yet; every answer will be unknown.")

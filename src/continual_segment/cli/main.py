@@ -30,6 +30,7 @@ from continual_segment.cli import (
 from continual_segment.cli.parser import Parser
 from continual_segment.errors import ContinualSegmentError
 from continual_segment.malloc import keep_freed_memory, start_again_with_malloc_settings
+from continual_segment.names import printable
 from continual_segment.streams import lasting_streams
 
 COMMANDS = (
@@ -114,8 +115,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def show_error(text: str) -> None:
-    if torchrun.shows_errors():
-        print(text, file=sys.stderr)
+    if torchrun.shows_errors():  # texts may quote files of strangers
+        print("\n".join(printable(line, len(line)) for line in text.split("\n")), file=sys.stderr)
 
 
 if __name__ == "__main__":

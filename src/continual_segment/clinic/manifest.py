@@ -28,6 +28,7 @@ from continual_segment.model.fingerprint import fingerprint_data
 from continual_segment.model.pieces import OrganPieces
 from continual_segment.segmentation import MultiSegmenter, Segmenter
 from continual_segment.segmentation.merge import READ_FAMILIARITY
+from continual_segment.segmentation.predictions import PackProfile
 
 FOLDER = "manifest"
 NOT_THE_RESULT = ("progress", "device", "backend")
@@ -59,9 +60,15 @@ def model_request(segmenter: Segmenter, regressor: BodyPartRegressor | None) -> 
         "body_parts": regressor.fingerprint if regressor else None,
         "pieces": fingerprint_of(segmenter.pieces_of_pack),
         "assessments": fingerprint_of_assessments(segmenter),
+        "trained_on": fingerprint_data([trained_on(pack.profile) for pack in segmenter.packs]),
         "organs": [organ.name for organ in segmenter.organs],
     }
     return found | ({"int8": segmenter.engine.quantised} if segmenter.engine.quantised else {})
+
+
+def trained_on(profile: PackProfile) -> list[Any]:
+    """What merging asks of a pack's training scans, which is no part of a pack's fingerprint."""
+    return [profile.name, dict(profile.coverage), dict(profile.distribution), profile.anomaly_aware]
 
 
 def fingerprint_of(pieces: Mapping[str, Mapping[str, OrganPieces]]) -> str | None:

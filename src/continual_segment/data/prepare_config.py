@@ -13,6 +13,8 @@ from typing import Any
 from continual_segment.data.intensity import Intensity
 from continual_segment.data.network_frame import NetworkFrame, Reader
 
+LEAST_SPACING_MM = 0.05
+"""Finer voxels than any scanner has would need any amount of memory."""
 FORMATS = (2, 3)
 """Of prepared datasets that can be read; 3 has settings that 2, spacing and window alone, cannot express."""
 
@@ -65,7 +67,7 @@ class PrepareConfig:
 
     def __post_init__(self) -> None:
         spacing = tuple(map(float, self.spacing_mm))
-        if len(spacing) != 3 or not all(0 < size < 100 for size in spacing):
+        if len(spacing) != 3 or not all(LEAST_SPACING_MM <= size < 100 for size in spacing):
             raise ValueError(
                 f"spacing_mm is three voxel sizes (z, y, x) in millimetres, not {self.spacing_mm}."
             )

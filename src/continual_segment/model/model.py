@@ -42,6 +42,7 @@ from continual_segment.networks import GeneralEncoder, NetworkConfig
 from continual_segment.organs import Organ, check_table, in_table, with_distinct_ids
 
 DESCRIPTION = "model.json"
+LONGEST_REASON = 400
 ENCODER = "encoder.safetensors"
 RESTORE = "Restore the model from a copy."
 LONGEST_WINDOW = 1024
@@ -169,7 +170,8 @@ class Model:
             encoder.load_state_dict(load_file(path))
         except (OSError, SafetensorError, RuntimeError) as error:
             raise ModelError(
-                f"{path} is missing or damaged ({error}). Restore the model from a copy."
+                f"{path} is missing or damaged ({printable(str(error), LONGEST_REASON)}). Restore the model "
+                "from a copy."
             ) from error
         if encoder_fingerprint(encoder, self.prepare) != self.encoder_fingerprint:
             raise ModelError(

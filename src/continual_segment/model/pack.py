@@ -130,7 +130,7 @@ class OrganPack:
 
     @property
     def fingerprint(self) -> str:
-        """sha256 of everything a segmentation depends on; the same for one pack under any name."""
+        """sha256 of all that the pack's output depends on; the same for one pack under any name."""
         return fingerprint_data(
             {
                 "weights": fingerprint_tensors(self.weights),

@@ -65,5 +65,5 @@ class MixedDecoder(BlockDecoder):
             for number in range(len(self.stages))
         ]
         nnunet = multiply_adds(DecoderPlan.nnunet(self.network), self.network, window, self.organs)
-        shares = torch.tensor(costs, dtype=torch.float64, device=self.alpha.device) / nnunet
-        return (self.alpha.softmax(dim=1) * shares.to(self.alpha.dtype)).sum()
+        shares = torch.tensor(costs, dtype=torch.float64) / nnunet  # on the CPU: not every device has float64
+        return (self.alpha.softmax(dim=1) * shares.to(self.alpha)).sum()

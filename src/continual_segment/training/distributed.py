@@ -33,6 +33,8 @@ connections close and torchrun ends the others, so that no short time is needed 
 
 _store: dist.Store | None = None
 """Shared by the processes of a group that was joined here; None: this process is by itself."""
+_joined = 0
+"""Groups that were joined so far: torchrun's store outlives a group, and the next must not read from it."""
 _alone = False
 """The first process does something that the others wait for."""
 
@@ -58,13 +60,14 @@ def process_group() -> Iterator[None]:
 
 
 def join() -> None:
-    global _store
+    global _store, _joined
     local, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
     if local < gpus:
         torch.cuda.set_device(local)
     # gloo for tensors on the CPU in any case: results, losses and requests to stop go through it
     backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
     store, rank, size = meet()
+    store, _joined = dist.PrefixStore(f"group_{_joined}", store), _joined + 1
     dist.init_process_group(backend, timeout=PATIENCE, store=store, rank=rank, world_size=size)
     _store = dist.PrefixStore("continual_segment", store)
     if rank:
@@ -88,6 +91,11 @@ def leave() -> None:
     global _store
     dist.destroy_process_group()
     _store = None
+
+
+def in_group() -> bool:
+    """Whether this is one of several processes, also while it works and the others wait."""
+    return _store is not None
 
 
 def world_size() -> int:

@@ -7,7 +7,7 @@ import threading
 from types import FrameType
 from typing import Any
 
-from continual_segment.training.distributed import world_size
+from continual_segment.training.distributed import in_group
 
 
 class StopRequest:
@@ -31,6 +31,6 @@ class StopRequest:
             signal.signal(number, handler)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
-        if self.requested and world_size() == 1:
+        if self.requested and not in_group():
             raise KeyboardInterrupt
         self.requested = True

@@ -8,6 +8,7 @@ gradient come from one volume of probabilities: with many organs such volumes ar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal, TypeVar, get_args
@@ -122,7 +123,14 @@ def weighted_dice_and_cross_entropy(
     labels (batch, voxel); `weight` (batch, voxel) is that of a voxel's cross-entropy, `dice_share`
     (batch, class) that of a class's Dice. Voxels that are not `valid`, 0 instead of 1, are left out of Dice.
     """
-    return _DiceAndCrossEntropy.apply(logits, labels, weight, dice_share, valid)
+    with full_precision(logits.device):
+        return _DiceAndCrossEntropy.apply(logits, labels, weight, dice_share, valid)
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """Products in the type of their tensors: autocast rounds those of small numbers to 0, of large to inf."""
+    known = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if known else nullcontext()
 
 
 class _DiceAndCrossEntropy(torch.autograd.Function):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -207,6 +208,12 @@ def refuse_divergence(loss: float, iteration: int, folder: Path) -> None:
         )
 
 
+def ignore_stops(worker: int) -> None:
+    """A stop is often sent to all processes at once; the loop needs its batch until it has ended."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def numbered_batches(batches: Batches, first: int, config: TrainConfig) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches `first` to the last, in order whatever the number of workers."""
     return iter(
@@ -215,6 +222,7 @@ def numbered_batches(batches: Batches, first: int, config: TrainConfig) -> Itera
             batch_size=None,  # an item is a whole batch
             sampler=range(first, config.iterations),
             num_workers=config.workers,
+            worker_init_fn=ignore_stops,
             pin_memory=config.device.startswith("cuda"),
             generator=torch.Generator(),  # the loader must not draw from, and so move, the global one
         )

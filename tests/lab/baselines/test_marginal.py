@@ -29,6 +29,16 @@ def first_step(organs):
     return StepClasses.of((), tuple(map(find_organ, names)))
 
 
+@pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16])
+def test_mixed_precision_does_not_reach_into_distillation(precision):
+    classes = StepClasses.of(tuple(map(find_organ, ("liver", "spleen"))), (find_organ("aorta"),))
+    draw = torch.Generator().manual_seed(0)
+    student, teacher = (torch.randn(1, n, 48, 48, 48, generator=draw) * 3 for n in (4, 3))
+    expected = distillation(student, teacher, classes)
+    with torch.autocast("cpu", precision):
+        assert distillation(student, teacher, classes) == expected
+
+
 # limits
 
 

@@ -125,3 +125,8 @@ def test_other_patients_are_scanned_by_the_same_scanner(name):
 def test_an_unknown_disease_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="usual, none, esophagus"):
         write_phantom(tmp_path, "chest", 1, disease="flu")
+
+
+def test_a_seed_below_zero_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="0 or more, not -1"):
+        write_phantom(tmp_path, "chest", 1, -1)

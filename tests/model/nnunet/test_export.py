@@ -233,3 +233,12 @@ def test_the_commands_print_the_report_and_what_comes_next(tmp_path: Path, capsy
     assert f"nnUNetv2_predict_from_modelfolder -m {out / FOLDER}" in capsys.readouterr().out
     assert main(["export", "gone", "-m", str(model), "-o", str(tmp_path / "x")]) == 2
     assert "no pack 'gone'" in capsys.readouterr().err
+
+
+def test_a_model_that_turns_scans_is_exported_with_a_word_about_it(tmp_path: Path, caplog: Any) -> None:
+    plans, described, state = CASES["plain"]
+    source = write_model(tmp_path / "source" / FOLDER, plans, DATASET | described, made_checkpoint(state))
+    model, _ = cs.import_nnunet(source, tmp_path / "model", orientation="LPS")
+    written = cs.export_nnunet(model.folder, model.pack_names[0], tmp_path / "out")
+    assert (written / "plans.json").is_file()
+    assert "turns every scan to LPS" in caplog.text

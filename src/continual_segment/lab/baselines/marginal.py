@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from continual_segment.lab.baselines.classes import StepClasses
 from continual_segment.networks import Decoder
-from continual_segment.training.loss import precise
+from continual_segment.training.loss import full_precision, precise
 
 OverlapForm = Literal["merged", "literal"]
 NewLogits = Literal["joined", "sum"]
@@ -86,7 +86,10 @@ def distillation(
         target = joined(teacher, classes.background_of_teacher, old).softmax(1)
     else:
         target = precise(teacher).softmax(1)[:, [0, *old]]
-    loss = _CrossEntropy.apply(precise(student), target.detach(), list(classes.background_of_student), old)
+    with full_precision(student.device):
+        loss = _CrossEntropy.apply(
+            precise(student), target.detach(), list(classes.background_of_student), old
+        )
     return loss / (len(old) + 1) if mean_over_classes else loss
 
 

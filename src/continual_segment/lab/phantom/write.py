@@ -52,6 +52,8 @@ def write_phantom(
     """
     if disease not in DISEASES:
         raise ConfigError(f"The disease of phantoms is one of {', '.join(DISEASES)}, not {disease!r}.")
+    if seed < 0:
+        raise ConfigError(f"The seed of phantoms is 0 or more, not {seed}.")
     described = _labelling(organs, _described(dataset, cases, spacing_mm)).with_disease(disease)
     root = dataset_folder(Path(folder), dataset)
     for name in ("imagesTr", "labelsTr", "body_parts"):

@@ -10,14 +10,16 @@ Out: <trainer>__<plans>__<configuration>/ with plans.json, dataset.json and fold
 from __future__ import annotations
 
 import json
+import logging
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from continual_segment.data.prepare_config import PrepareConfig
 from continual_segment.errors import ModelError
 from continual_segment.files.atomic import staged, write_text
 from continual_segment.files.records import as_record
@@ -33,6 +35,8 @@ from continual_segment.model.nnunet.weights import expected_shapes, stock_names
 from continual_segment.model.pack import OrganPack
 from continual_segment.names import check_file_name
 from continual_segment.networks import DecoderPlan
+
+log = logging.getLogger(__name__)
 
 TRAINER, TRAINER_WITHOUT_MIRRORING = "nnUNetTrainer", "nnUNetTrainerNoMirroring"
 """Of stock nnU-Net: the trainer that trained the encoder may be another one's own."""
@@ -148,11 +152,22 @@ def _planned(model: Model, record: NnunetRecord, where: str) -> PlannedNetwork:
         prepare_config(planned.preprocessing, where),
         planned.patch_size,
     )
-    if found != (model.network, model.prepare, model.window):
+    if found != (model.network, _in_own_axes(model.prepare), model.window):
         raise ModelError(
             f"{where}: the plans in it describe another network or preparation than the model's. {RESTORE}"
         )
     return planned
+
+
+def _in_own_axes(prepare: PrepareConfig) -> PrepareConfig:
+    """The preparation without a turn of the scan, which plans cannot express."""
+    if prepare.nnunet is None or not prepare.nnunet.orientation:
+        return prepare
+    log.warning(
+        "The model turns every scan to %s; nnU-Net does not. Give it files in that orientation.",
+        prepare.nnunet.orientation,
+    )
+    return replace(prepare, nnunet=replace(prepare.nnunet, orientation=""))
 
 
 def _with_biases(record: NnunetRecord, where: str) -> dict[str, Any]:
