@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from continual_segment.errors import ContinualSegmentError
+from continual_segment.training import TrainConfig
 from continual_segment.training.checkpoint import load_checkpoint, save_checkpoint
+from continual_segment.training.train import numbered_batches
 
 
 class Asked:
@@ -142,3 +144,18 @@ def test_a_disk_that_is_really_full_gives_the_same_sentence(tiny_disk):
         save_checkpoint(path, {"signature": "s", "iteration": 8, "weights": torch.ones(80_000)})
     assert load_checkpoint(path, "s")["iteration"] == 4
     assert [each.name for each in tiny_disk.iterdir()] == ["checkpoint.pt"]
+
+
+class Handlers:
+    """Batches that tell what their process does with a stop."""
+
+    def __getitem__(self, number):
+        ignored = [signal.getsignal(each) is signal.SIG_IGN for each in (signal.SIGINT, signal.SIGTERM)]
+        return torch.tensor(ignored), torch.zeros(1)
+
+
+def test_workers_leave_it_to_the_loop_when_to_stop():
+    """A batch system and Ctrl-C signal all processes: a worker that ends takes the checkpoint with it."""
+    config = TrainConfig(iterations=1, workers=1)
+    ((ignored, _),) = numbered_batches(Handlers(), 0, config)
+    assert ignored.all()

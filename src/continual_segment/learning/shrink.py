@@ -72,7 +72,7 @@ class ShrinkConfig:
     """At most so many plans are trained, the next one if the one before loses more than tau."""
     share: float = 0.8
     """How long each is trained."""
-    rate: float = 0.5
+    rate: float = 2.0
     """Learning rate, as a share of the first training's."""
     teacher_weight: float = 5.0
     """How much the teacher's probabilities count beside the labels."""
