@@ -66,8 +66,8 @@ def refuse_unknown(table: Any, kind: Any, where: str, error: ErrorType) -> None:
     `where` is the file, and behind it, in brackets, the table that is not the file itself.
     """
     if not isinstance(table, dict):
-        kind_found = type(table).__name__  # not the value, which may be a secret
-        raise error(f"{where} is a table of settings, not a value of type {kind_found}.")
+        shown = table if isinstance(table, (int, float)) else f"a {type(table).__name__}"  # it may be a secret
+        raise error(f"{where} is a table of settings, not {shown}.")
     kinds = {item.name: get_type_hints(kind)[item.name] for item in fields(kind)}
     if unknown := sorted(set(table) - set(kinds)):
         raise error(f"{where} has no setting '{printable(unknown[0])}'. Its settings: {', '.join(kinds)}.")
