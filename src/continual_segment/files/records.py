@@ -66,7 +66,8 @@ def refuse_unknown(table: Any, kind: Any, where: str, error: ErrorType) -> None:
     `where` is the file, and behind it, in brackets, the table that is not the file itself.
     """
     if not isinstance(table, dict):
-        shown = table if isinstance(table, (int, float)) else f"a {type(table).__name__}"  # or a secret
+        # a text may be a secret
+        shown = table if isinstance(table, (int, float)) else f"a {type(table).__name__}"
         raise error(f"{where} is a table of settings, not {shown}.")
     kinds = {item.name: get_type_hints(kind)[item.name] for item in fields(kind)}
     if unknown := sorted(set(table) - set(kinds)):

@@ -7,7 +7,7 @@ import pytest
 from continual_segment.cli.main import main
 from continual_segment.errors import ConfigError
 from continual_segment.node.config import Destination
-from continual_segment.node.dicomweb.address import parse_archive, parse_service
+from continual_segment.node.dicomweb.address import is_uid, parse_archive, parse_service
 from continual_segment.node.dicomweb.credentials import Credentials, find_credentials, read_credentials
 from continual_segment.node.dicomweb.open import open_pull
 
@@ -134,3 +134,9 @@ def test_a_destination_is_a_node_or_a_web_service(settings):
 def test_options_of_archives_are_refused_for_paths(tmp_path, capsys):
     assert main(["segment", str(tmp_path), "-m", str(tmp_path), "-o", str(tmp_path), "--stow"]) == 2
     assert "--stow" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["1.2.\u0663", "1..2", "1.2.", "", "1.2/3", None, 3])
+def test_what_is_no_uid_is_none(text):
+    assert not is_uid(text)
+    assert is_uid("1.2.840.10008")

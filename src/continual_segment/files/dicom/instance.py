@@ -20,7 +20,7 @@ from continual_segment.files.dicom.identity import MANUFACTURER, thickness_mm
 
 CT_CLASSES: tuple[str, ...] = (CTImageStorage, EnhancedCTImageStorage)
 """SOP classes of CT images."""
-UID = re.compile(r"\d+(\.\d+)*")
+UID = re.compile(r"[0-9]+(\.[0-9]+)*")
 LONGEST_UID = 64
 MOST_FRAMES = 10**6  # a damaged header can name any number
 
