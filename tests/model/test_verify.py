@@ -118,7 +118,7 @@ def test_a_changed_or_missing_body_part_regressor_is_found(model_folder):
 
 
 def test_networks_are_on_their_devices_again_after_the_probe(base_model_folder, monkeypatch):
-    """The probe runs on the CPU; whoever trains on a GPU goes on with the same networks there."""
+    """The probe runs on the CPU; a training on a GPU continues with the same networks."""
     model = Model.open(base_model_folder)
     networks = model.load_encoder(), model.pack("totalseg").decoder()
     there = [next(network.parameters()).device for network in networks]

@@ -201,9 +201,11 @@ def test_a_failure_that_could_not_be_recorded_is_recorded_later(tmp_path, sent, 
         return retry(self, *given)
 
     monkeypatch.setattr(Queue, "retry", or_full)
-    with archive() as (port, _), running(config_for(tmp_path, port), HereProcess(broken)) as node:
+    with archive() as (port, received), running(config_for(tmp_path, port), HereProcess(broken)) as node:
         send(node.address[1], sent)
         until(node, lambda: states(node) == ["failed"])
+    assert next(full, None) is None  # the disk was full once
+    assert not received
 
 
 def test_a_series_that_fails_is_tried_again_and_then_set_aside(tmp_path, sent):

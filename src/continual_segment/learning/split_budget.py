@@ -2,9 +2,9 @@
 
 Every pack has plans with sizes and an expected loss. A price per parameter and per multiply-add makes each
 pack take the plan whose loss and price are least together; with the lowest prices at which all plans fit into
-the budget, it is spent where Dice is cheapest. What is left then goes to whoever gains most by it.
+the budget, it is spent where Dice is cheapest. What is left is then given to the pack that gains most by it.
 
-A loss is the logarithm of the share of Dice that is kept. Small ones are nearly the shares that are lost; but
+A loss is minus the logarithm of the share of Dice that is kept. Small ones are nearly the shares that are lost; but
 of two plans that both lose nearly everything before training, the smaller one still loses more, so that no
 pack is given up for the others.
 
@@ -28,7 +28,7 @@ RATIOS = [number / 10 for number in range(11)]
 PRICES = [10 ** (power / 10) for power in range(-60, 61)]
 """In losses per budget, ascending."""
 LEAST_KEPT = 1e-4
-"""Share of Dice below which plans are not told apart."""
+"""Share of Dice below which all plans count as equal."""
 
 
 @dataclass(frozen=True)

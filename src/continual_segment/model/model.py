@@ -170,8 +170,7 @@ class Model:
             encoder.load_state_dict(load_file(path))
         except (OSError, SafetensorError, RuntimeError) as error:
             raise ModelError(
-                f"{path} is missing or damaged ({printable(str(error), LONGEST_REASON)}). Restore the model "
-                "from a copy."
+                f"{path} is missing or damaged ({printable(str(error), LONGEST_REASON)}). {RESTORE}"
             ) from error
         if encoder_fingerprint(encoder, self.prepare) != self.encoder_fingerprint:
             raise ModelError(
