@@ -4,9 +4,9 @@ Every pack has plans with sizes and an expected loss. A price per parameter and 
 pack take the plan whose loss and price are least together; with the lowest prices at which all plans fit into
 the budget, it is spent where Dice is cheapest. What is left is then given to the pack that gains most by it.
 
-A loss is minus the logarithm of the share of Dice that is kept. Small ones are nearly the shares that are lost; but
-of two plans that both lose nearly everything before training, the smaller one still loses more, so that no
-pack is given up for the others.
+A loss is minus the logarithm of the share of Dice that is kept. Small ones are nearly the shares that are
+lost; but of two plans that both lose nearly everything before training, the smaller one still loses more, so
+that no pack is given up for the others.
 
 In:  the expected plans of every pack, a budget
 Out: a budget for every pack
