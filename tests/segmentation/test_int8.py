@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 from continual_segment.cli.main import main
 from continual_segment.clinic.manifest import how_computed, model_request
@@ -104,18 +105,20 @@ def test_a_model_without_a_cache_runs_in_float32(shared_model_folder, caplog):
     assert falls_back(Model.open(shared_model_folder), caplog, "encoder", "conseg quantise")
 
 
-def test_int8_gives_nearly_the_labels_of_float32_and_leaves_the_model_alone(
+def test_int8_gives_nearly_the_outputs_of_float32_and_leaves_the_model_alone(
     model_folder, scan_path, contents, quantised, caplog
 ):
     before = contents(model_folder)
-    segmenter = Segmenter(quantised, config=INT8)
+    segmenter, exact = (Segmenter(quantised, config=config) for config in (INT8, FLOAT32))
     assert (segmenter.engine.backend, warnings_of(caplog)) == ("int8", [])
     assert set(segmenter.engine.quantised) == {"encoder", *quantised.pack_names}
-    found, expected = (
-        each(scan_path).labels.voxels for each in (segmenter, Segmenter(quantised, config=FLOAT32))
-    )
-    assert (expected > 0).any()
-    assert 0.9 < np.mean(found == expected) < 1  # hardly trained; all equal if int8 did not run
+    # outputs, not labels: those of a hardly trained model are nearly tied
+    (window,) = calibration_windows(quantised, [scan_path], QuantiseConfig(windows=1))
+    with torch.no_grad():
+        found, expected = (each.packs[0].decode(each.encode(window)) for each in (segmenter, exact))
+    assert not torch.equal(found, expected)
+    assert np.corrcoef(found.flatten(), expected.flatten())[0, 1] > 0.95
+    segmenter(scan_path)
     assert contents(model_folder) == before
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -90,8 +91,16 @@ class ScanContext:
         """One value per body part -> the value of each slice, as `body_part`; 1 where it is unknown."""
         if self.body_part is None:
             return 1.0
-        table = torch.tensor([*values, 1.0], device=self.body_part.device)  # UNKNOWN_PART, -1, is the last
-        return table[self.body_part.long()]
+        known = tuple(values)
+        if known not in self._per_slice:  # rules ask about every pair of packs
+            table = torch.tensor([*known, 1.0], device=self.body_part.device)  # UNKNOWN_PART, -1, is the last
+            self._per_slice[known] = table[self.body_part.long()]
+        return self._per_slice[known]
+
+    @cached_property
+    def _per_slice(self) -> dict[tuple[float, ...], Tensor]:
+        """What `per_slice` has found, by its values."""
+        return {}
 
     def coverage(self, profile: PackProfile) -> Tensor | float:
         """How well the pack covers each slice (z, 1, 1), 1 for its best covered body part."""

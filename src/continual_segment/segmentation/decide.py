@@ -51,16 +51,18 @@ def choose(
     prediction may win, to the voxels where it predicts an organ.
     """
     confidence = confidence or keys
-    organ = torch.zeros_like(predictions[0].organ)
-    pack = torch.full_like(organ, -1, dtype=torch.int16)
-    score, key, best = (torch.zeros_like(predictions[0].score) for _ in range(3))
-    for index, prediction in enumerate(predictions):
-        may = allowed[index] if allowed else prediction.predicts_organ
-        new_key, new_best = keys[index], confidence[index]
+    scores = scores or [prediction.score for prediction in predictions]
+    allowed = allowed or [prediction.predicts_organ for prediction in predictions]
+    organ = torch.where(allowed[0], predictions[0].organ, 0)
+    score = torch.where(allowed[0], scores[0], 0)
+    pack = torch.where(allowed[0], 0, -1).to(torch.int16)
+    key, best = keys[0], confidence[0]  # without meaning where no organ is allowed
+    for index, prediction in enumerate(predictions[1:], start=1):
+        may, new_key, new_best = allowed[index], keys[index], confidence[index]
         wins_tie = (new_best > best) | ((new_best == best) & (prediction.organ < organ))
         wins = may & ((organ == 0) | (new_key > key) | ((new_key == key) & wins_tie))
         organ = torch.where(wins, prediction.organ, organ)
-        score = torch.where(wins, scores[index] if scores else prediction.score, score)
+        score = torch.where(wins, scores[index], score)
         key, best = torch.where(wins, new_key, key), torch.where(wins, new_best, best)
         pack = torch.where(wins, index, pack)
     return Decision(organ, score, pack)

@@ -46,6 +46,15 @@ class Plane(NamedTuple):
     """Score of the winner, interpolated; 0 for organs that are not requested."""
 
 
+class Corner(NamedTuple):
+    """One of the four prepared voxels around each of some pixels."""
+
+    voxel: Tensor
+    """Its index in the flattened prepared slice."""
+    weight: Tensor
+    """In linear interpolation; the four have a sum of 1."""
+
+
 class LabelUpsampler:
     """Writes the labels of one merge rule on one grid, slice by slice."""
 
@@ -180,8 +189,7 @@ class LabelUpsampler:
     def _masks_around(self, slices: range, pixels: np.ndarray, slab: Slab) -> np.ndarray:
         """(pixel, byte): the packs that any of the prepared voxels around a pixel has to ask."""
         assert self.nearby is not None
-        corners = self._corners(slices, pixels, slab)
-        outputs = {at: self._outputs_at(at, slab) for at in dict.fromkeys(at for at, _, _ in corners)}
+        outputs = {at: self._outputs_at(at, slab) for at in self._prepared_around(slices)}
         idle = frozenset.intersection(*(self.nearby.idle(*found) for found in outputs.values()))
         self._masks = {
             (at, idle): self._masks[at, idle]
@@ -189,9 +197,8 @@ class LabelUpsampler:
             else self.nearby.masks(*found, idle)
             for at, found in outputs.items()
         }
-        return np.bitwise_or.reduce(
-            [self._masks[at, idle][indices.cpu().numpy()] for at, indices, _ in corners]
-        )
+        corners = [indices.cpu().numpy() for indices, _ in self._corners(pixels, slab)]
+        return np.bitwise_or.reduce([masks[indices] for masks in self._masks.values() for indices in corners])
 
     def _outputs_at(self, at: int, slab: Slab) -> tuple[Sequence[AccumulatedSlab], slice]:
         """Where the outputs of a prepared slice are: per pack some slices, and its place among these."""
@@ -200,10 +207,10 @@ class LabelUpsampler:
 
     def _decide(self, slices: range, pixels: np.ndarray, slab: Slab, packs: Sequence[int]) -> Decision:
         """The rule's decision on pixels of slices, each as a slice of its own (slice and pixel, 1, 1)."""
-        corners = self._corners(slices, pixels, slab)
+        corners = self._corners(pixels, slab)
         predictions = []
         for number in packs:
-            values, share = self._interpolated(number, corners, slab)
+            values, share = self._interpolated(number, slices, corners, slab)
             predictions.append(
                 slab.packs[number].predict(
                     values[..., None, None], None if share is None else share[:, None, None]
@@ -214,52 +221,41 @@ class LabelUpsampler:
     def _lines_columns(self, pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.divmod(pixels, len(self._across[1].lower))
 
-    def _corners(self, slices: range, pixels: np.ndarray, slab: Slab) -> list[tuple[int, Tensor, Tensor]]:
-        """Prepared voxels around pixels: slice, indices in the flattened slice, weights (slice, pixel)."""
-        depth = self.sampling.depth
+    def _prepared_around(self, slices: range) -> list[int]:
+        """The prepared slices around some slices of the label map: one or two."""
+        below, above, _ = self._surroundings(slices[0])
+        return list(dict.fromkeys((below, above)))
+
+    def _corners(self, pixels: np.ndarray, slab: Slab) -> list[Corner]:
+        """The prepared voxels around pixels in any slice, by their index in the flattened slice."""
         device = slab.packs[0].organ_ids.device
         width = slab.shape[2]
         (y_low, y_high, y_part), (x_low, x_high, x_part) = (
             (axis.lower[at], axis.upper[at], axis.fraction[at])
             for axis, at in zip(self._across, self._lines_columns(pixels), strict=True)
         )
-        below, above, _ = self._surroundings(slices[0])
-        parts = depth.fraction[slices.start : slices.stop, None]  # (slice, 1)
-        around = [(below, 1 - parts)] + ([(above, parts)] if above > below else [])
         return [
-            (
-                at,
-                torch.from_numpy(y * width + x).to(device),
-                torch.from_numpy(share * y_share * x_share).to(device),
-            )
-            for (at, share), (y, y_share), (x, x_share) in product(
-                around,
-                ((y_low, 1 - y_part), (y_high, y_part)),
-                ((x_low, 1 - x_part), (x_high, x_part)),
+            Corner(torch.from_numpy(y * width + x).to(device), torch.from_numpy(y_share * x_share).to(device))
+            for (y, y_share), (x, x_share) in product(
+                ((y_low, 1 - y_part), (y_high, y_part)), ((x_low, 1 - x_part), (x_high, x_part))
             )
         ]
 
     def _interpolated(
-        self, number: int, corners: list[tuple[int, Tensor, Tensor]], slab: Slab
+        self, number: int, slices: range, corners: Sequence[Corner], slab: Slab
     ) -> tuple[Tensor, Tensor | None]:
-        """Output of one pack (channel, slice and pixel), and the share of its windows that ran."""
-        values: Tensor | None = None
-        share: Tensor | None = None
-        output = slab.outputs[number]
-        planes = {}
-        for z in dict.fromkeys(z for z, _, _ in corners):
-            at = z - slab.slices.start
-            planes[z] = self._carried[number].plane(0) if at < 0 else output.plane(at)
-        for z, indices, weights in corners:
-            plane, shares = planes[z]
-            term = plane.index_select(1, indices)[:, None] * weights
-            values = term if values is None else values.add_(term)
-            part = weights if shares is None else shares[indices] * weights
-            share = part if share is None else share + part
-        assert values is not None
-        assert share is not None
-        all_ran = output.share is None and (not self._carried or self._carried[number].share is None)
-        return values.flatten(1), None if all_ran else share.flatten()
+        """Output of one pack (channel, slice and pixel), and the share of its windows that ran.
+
+        First within the prepared slices, then between them: pixels of all slices share the first part.
+        """
+        parts = torch.from_numpy(self.sampling.depth.fraction[slices.start : slices.stop, None])
+        around = [self._outputs_at(at, slab) for at in self._prepared_around(slices)]
+        planes = [outputs[number].plane(z.start) for outputs, z in around]
+        values = between([within(plane, corners) for plane, _ in planes], parts)
+        if all(share is None for _, share in planes):
+            return values, None
+        shares = [torch.ones_like(plane[:1]) if share is None else share[None] for plane, share in planes]
+        return values, between([within(share, corners) for share in shares], parts)[0]
 
     def _context_at(self, slices: range, pixels: np.ndarray, context: ScanContext) -> ScanContext:
         """The context of the prepared voxel nearest to each pixel of the slices."""
@@ -269,3 +265,20 @@ class LabelUpsampler:
         )
         z = np.repeat(self.sampling.depth.nearest[slices.start : slices.stop], len(pixels))
         return context.at_voxels(*map(torch.from_numpy, (z, y, x)))
+
+
+def within(plane: Tensor, corners: Sequence[Corner]) -> Tensor:
+    """A prepared slice (channel, voxel), interpolated at pixels: (channel, pixel)."""
+    found = plane.index_select(1, corners[0].voxel).mul_(corners[0].weight)
+    for corner in corners[1:]:
+        found.addcmul_(plane.index_select(1, corner.voxel), corner.weight)
+    return found
+
+
+def between(planes: Sequence[Tensor], parts: Tensor) -> Tensor:
+    """One or two prepared slices (channel, pixel) -> slices between them (channel, slice and pixel).
+
+    `parts` (slice, 1) is the weight of the second.
+    """
+    first, last = planes[0][:, None], planes[-1][:, None]
+    return torch.lerp(first, last, parts.to(first.device)).flatten(1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import torch
@@ -143,13 +143,22 @@ class PackPrediction:
     @cached_property
     def _channels(self) -> Tensor:
         """Organ id -> channel, 0 for organs of other packs."""
-        table = torch.zeros(LAST_HASHED_ID + 1, dtype=torch.int64, device=self.organ_ids.device)
-        table[self.organ_ids.long()] = torch.arange(len(self.organ_ids), device=table.device)
-        return table
+        return channel_table(tuple(self.organ_ids.tolist()), self.organ_ids.device)
+
+    @cached_property
+    def _asked(self) -> dict[int, tuple[Tensor, Tensor]]:
+        """Identity of an organ tensor -> it and its channels: rules ask about the same one several times."""
+        return {id(self.organ): (self.organ, self._best[1])}
+
+    def _channel_of(self, organ: Tensor) -> Tensor:
+        """Channel of the organ of each voxel, 0 for organs of other packs."""
+        if id(organ) not in self._asked:
+            self._asked[id(organ)] = organ, self._channels[organ.long()].long()
+        return self._asked[id(organ)][1]
 
     def knows(self, organ: Tensor) -> Tensor:
         """Whether the organ of each voxel is one of this pack's."""
-        return self._channels[organ.long()] > 0
+        return self._channel_of(organ) > 0
 
     def votes_on(self, organ: Tensor) -> Tensor:
         """Whether it votes on the organ of each voxel: it knows it, and not only by parts it does not see."""
@@ -161,7 +170,9 @@ class PackPrediction:
 
     def probability_of(self, organ: Tensor) -> Tensor:
         """Probability of the organ of each voxel; 0 for organs that the pack does not know."""
-        channel = self._channels[organ.long()]
+        if organ is self.organ:
+            return self.score
+        channel = self._channel_of(organ)
         return torch.where(channel > 0, self.probabilities.gather(0, channel[None])[0], 0.0)
 
     def value_of(self, values: Mapping[int, float], organ: Tensor, unknown: float) -> Tensor | float:
@@ -170,12 +181,20 @@ class PackPrediction:
             return unknown
         mean = sum(values.values()) / len(values)
         known = [unknown, *(values.get(each, mean) for each in self.organ_ids[1:].tolist())]
-        return torch.tensor(known, device=organ.device)[self._channels[organ.long()]]
+        return torch.tensor(known, device=organ.device)[self._channel_of(organ)]
 
     def probability_of_any(self, organ_ids: Tensor) -> Tensor:
         """Sum of the probabilities of these organs."""
-        channels = self._channels[organ_ids.long()]
+        channels = self._channels[organ_ids.long()].long()
         return self.probabilities[channels[channels > 0]].sum(dim=0)
+
+
+@lru_cache(maxsize=512)  # of 128 KB each
+def channel_table(organ_ids: tuple[int, ...], device: torch.device) -> Tensor:
+    """int16: organ id -> its place among these organs, 0 for others."""
+    table = torch.zeros(LAST_HASHED_ID + 1, dtype=torch.int16, device=device)
+    table[list(organ_ids)] = torch.arange(len(organ_ids), dtype=torch.int16, device=device)
+    return table
 
 
 class Decision(NamedTuple):

@@ -78,7 +78,11 @@ class WeightedVote:
         """The organ with the largest product of mean vote and trust."""
         means, keys, allowed = [], [], []
         for candidate, voters in zip(predictions, packs_that_share(predictions), strict=True):
-            vote = self.vote(candidate.organ, voters, context)
+            vote = (
+                self.vote(candidate.organ, voters, context)
+                if len(voters) > 1
+                else self.only_vote(candidate, context)
+            )
             means.append(vote.organ)
             keys.append(vote.organ * vote.trust)
             wins = (vote.organ > vote.background) & (vote.coverage >= LEAST_COVERED)
@@ -97,12 +101,23 @@ class WeightedVote:
         reliability = self._reliability(organ, voters, votes)
         weights = [one * other for one, other in zip(trust, reliability, strict=True)]
         total = sum_of(weights).clamp_min(1e-12)
+        shares = [
+            weight / total for weight in weights
+        ]  # exactly 1 of a pack that votes alone, as in only_vote
         pairs = [self._calibrated(voter, organ) for voter in voters]
-        organ_sum, background_sum = (
-            sum(weight * pair[which] for weight, pair in zip(weights, pairs, strict=True)) for which in (0, 1)
+        own, background = (
+            sum_of([share * pair[which] for share, pair in zip(shares, pairs, strict=True)])
+            for which in (0, 1)
         )
-        best, most = largest_of(trust), largest_of(covered)
-        return Vote(organ_sum / total, background_sum / total, best, most)
+        return Vote(own, background, largest_of(trust), largest_of(covered))
+
+    def only_vote(self, candidate: PackPrediction, context: ScanContext) -> Vote:
+        """The same about the candidate's own organ, where no other pack shares any of its organs."""
+        coverage = torch.as_tensor(self._coverage(candidate.profile, context))
+        disease = self._disease([candidate], [coverage], context)
+        trust = coverage * self._trust(candidate.profile, context, disease)
+        own, background = self._calibrated(candidate, candidate.organ)
+        return Vote(own, background, trust, coverage)
 
     def _coverage(self, profile: PackProfile, context: ScanContext) -> Tensor | float:
         return context.coverage(profile) if self.coverage else 1.0
