@@ -25,7 +25,10 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -130,20 +133,23 @@ def measure(report: Path, words: list[str]) -> int:
     return code
 
 
-def put_clocks(seconds: Counter[str]) -> None:
-    """From now on, CPU seconds of the steps of a segmentation are added up."""
+def put_clocks(seconds: Counter[str], clock: Callable[[], float] = time.process_time) -> None:
+    """From now on, seconds of the steps of a segmentation are added up, by default those of the CPU."""
     from continual_segment.segmentation import segmenter
     from continual_segment.segmentation.backends import FloatEngine
+    from continual_segment.segmentation.int8 import Int8Engine
     from continual_segment.segmentation.label_upsampler import LabelUpsampler
     from continual_segment.segmentation.pack_decoder import PackDecoder
     from continual_segment.segmentation.slab import Slab
 
-    for name, part in (("encoder", "encoder"), ("decoder", "decoders")):
-        start = getattr(FloatEngine, name)
+    for engine, (name, part) in product(
+        (FloatEngine, Int8Engine), (("encoder", "encoder"), ("decoder", "decoders"))
+    ):
+        start = getattr(engine, name)
         setattr(
-            FloatEngine,
+            engine,
             name,
-            lambda *given, start=start, part=part: timed(start(*given), part, seconds),
+            lambda *given, start=start, part=part: timed(start(*given), part, seconds, clock),
         )
     for owner, name, part in (
         (PackDecoder, "add_batch", "accumulating"),
@@ -151,7 +157,7 @@ def put_clocks(seconds: Counter[str]) -> None:
         (LabelUpsampler, "add", "export"),
         (segmenter.Segmenter, "__init__", "loading"),
     ):
-        setattr(owner, name, timed(getattr(owner, name), part, seconds))
+        setattr(owner, name, timed(getattr(owner, name), part, seconds, clock))
 
 
 def most_resident() -> int:

@@ -37,10 +37,21 @@ def main(plans: str, dataset: str, weights: str, scan: str, out: str, threads: s
     predictor.manual_initialization(
         network, manager, configuration, [network.state_dict()], described, "nnUNetTrainer", None
     )
-    begun = time.perf_counter()
+    begun, networks = time.perf_counter(), [0.0]
+    predict = predictor.predict_logits_from_preprocessed_data
+
+    def timed(*given, **options):
+        started = time.perf_counter()
+        try:
+            return predict(*given, **options)
+        finally:
+            networks[0] += time.perf_counter() - started
+
+    predictor.predict_logits_from_preprocessed_data = timed
     predictor.predict_from_files_sequential([[scan]], [out.removesuffix(".nii.gz")])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print("\n" + json.dumps({"seconds": time.perf_counter() - begun, "peak": peak}))
+    seconds = time.perf_counter() - begun
+    print("\n" + json.dumps({"seconds": seconds, "networks": networks[0], "peak": peak}))
 
 
 if __name__ == "__main__":
