@@ -106,6 +106,15 @@ def test_a_pack_alone_decides_as_it_does_uncalibrated(voxel, temperature, famili
         assert found == (abs(organ) if best > background else 0)
 
 
+@settings(max_examples=80, deadline=None)
+@given(st.floats(0.01, 0.99), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_whether_a_pack_that_does_not_vote_was_asked_changes_no_bit(probability, dice, familiarity):
+    own = pack("a", [{LIVER: probability, LUNG: 0.0}], dice=dice)
+    without_a_vote = pack("b", [{LUNG: 0.0}], dice=0.6)
+    known = {"rule": WeightedVote(), "familiar": {"a": familiarity, "b": 1.0}, "part": CHEST}
+    assert decide(own, without_a_vote, **known) == decide(own, **known)
+
+
 # Familiarity
 
 
