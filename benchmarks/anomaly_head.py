@@ -6,7 +6,8 @@ PREPARED and RAW are a dataset with tumour masks, whose validation and test spli
 raw datasets of patients without tumours. A finding is a connected component above a threshold with at least
 so many voxels; one that touches no tumour is false. Threshold and size are chosen on the validation split and
 the first half of the healthy scans: of those with at most one false finding in ten healthy scans, the pair by
-which most tumours are found. All figures are of the test split and the second half. PACK, by default the
+which most tumours are found. All figures are of the test split and the second half. Without healthy scans,
+findings mean nothing, and Dice alone is to be read. PACK, by default the
 model's first, runs beside the head, which needs its windows.
 """
 
@@ -28,6 +29,7 @@ from continual_segment.files import write_json
 from continual_segment.model import Model
 from continual_segment.segmentation import ScanContext, SegmentConfig, Segmenter
 from continual_segment.segmentation.prepared_scan import prepare_for_windows
+from continual_segment.segmentation.sampling import nearest_neighbour
 from continual_segment.segmentation.sliding_window import SlidingWindow
 from continual_segment.volume import LabelMap, Volume
 
@@ -112,9 +114,8 @@ def read_healthy(segmenter: Segmenter, folder: Path) -> Iterator[Read]:
 
 
 def read(segmenter: Segmenter, scan: Volume, truth: LabelMap) -> Read:
-    """The anomaly map of a scan that has the model's spacing, so that its voxels are the network's."""
+    """The anomaly map of a scan on the network's voxels, and the truth there."""
     prepared = prepare_for_windows(scan, segmenter.prepare, segmenter.window)
-    assert prepared.shape == truth.voxels.shape, "the scan's spacing is not the model's"
     sliding = SlidingWindow(
         prepared.padded,
         segmenter.encode,
@@ -131,7 +132,7 @@ def read(segmenter: Segmenter, scan: Volume, truth: LabelMap) -> Read:
     disease[:, *prepared.padded.box] = (
         sliding.context.anomaly.float().numpy()
     )  # beside the body there is none
-    return Read(disease, truth.voxels)
+    return Read(disease, nearest_neighbour(truth.voxels, prepared.shape))
 
 
 def chosen_limits(reads: Sequence[Read]) -> tuple[float, int]:

@@ -1,5 +1,7 @@
 """Whatever computes the networks, results are the same up to rounding."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import torch
@@ -15,9 +17,8 @@ from continual_segment.segmentation.backends import BACKENDS, precision, start_d
 )
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_every_backend_gives_what_pytorch_gives(backend, without_head, plan, preset, monkeypatch, tmp_path):
-    if backend == "openvino":
-        if not find_spec("openvino"):  # not imported here: that would load its telemetry
-            pytest.skip("the extra 'openvino' is not installed")
+    if backend == "openvino" and not find_spec("openvino"):  # importing it would load its telemetry
+        pytest.skip("the extra 'openvino' is not installed")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     if backend == "compiled":  # traced, without the minutes of a C++ compiler
         whole = torch.compile

@@ -197,8 +197,8 @@ class LabelUpsampler:
             else self.nearby.masks(*found, idle)
             for at, found in outputs.items()
         }
-        corners = [indices.cpu().numpy() for indices, _ in self._corners(pixels, slab)]
-        return np.bitwise_or.reduce([masks[indices] for masks in self._masks.values() for indices in corners])
+        corners = [corner.voxel.cpu().numpy() for corner in self._corners(pixels, slab)]
+        return np.bitwise_or.reduce([masks[voxel] for masks in self._masks.values() for voxel in corners])
 
     def _outputs_at(self, at: int, slab: Slab) -> tuple[Sequence[AccumulatedSlab], slice]:
         """Where the outputs of a prepared slice are: per pack some slices, and its place among these."""
