@@ -77,10 +77,10 @@ class MultipartReader:
 
     def _until(self, mark: bytes) -> bytes:
         """Take what is before a mark, and the mark."""
-        while (end := self._buffer.find(mark)) < 0:
-            if len(self._buffer) > MOST_HEADER_BYTES:
-                raise MultipartError("the headers of a part are too long")
+        while (end := self._buffer.find(mark)) < 0 and len(self._buffer) <= MOST_HEADER_BYTES:
             self._fill()
+        if not 0 <= end <= MOST_HEADER_BYTES:  # however much of it has arrived at once
+            raise MultipartError("the headers of a part are too long")
         taken = bytes(self._buffer[:end])
         del self._buffer[: end + len(mark)]
         return taken
