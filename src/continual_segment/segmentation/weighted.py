@@ -101,9 +101,8 @@ class WeightedVote:
         reliability = self._reliability(organ, voters, votes)
         weights = [one * other for one, other in zip(trust, reliability, strict=True)]
         total = sum_of(weights).clamp_min(1e-12)
-        shares = [
-            weight / total for weight in weights
-        ]  # exactly 1 of a pack that votes alone, as in only_vote
+        # of a pack that votes alone exactly 1: its means are those of only_vote to the bit
+        shares = [weight / total for weight in weights]
         pairs = [self._calibrated(voter, organ) for voter in voters]
         own, background = (
             sum_of([share * pair[which] for share, pair in zip(shares, pairs, strict=True)])

@@ -137,6 +137,7 @@ def test_a_passing_failure_is_tried_again_and_a_lasting_one_is_not():
         (lambda images: Reply(parts(*images, kind=b"text/html"), RELATED), "no DICOM file"),
         (lambda images: Reply(parts(*images, end=b""), RELATED), "ends before"),
         (lambda images: Reply(parts(*images, boundary=b"heretic"), RELATED), "other characters"),
+        (lambda images: Reply(parts(images[0][:200], boundary=b"there"), RELATED), "0 of all"),
         (lambda images: Reply(parts(*images, boundary=b"there"), RELATED), "too long"),
         (lambda images: Reply(b"--here\r\n" + b"X-Long: y\r\n" * 10_000, RELATED, endless=True), "too long"),
         (lambda images: Reply(parts(images[0][:200]), RELATED), "not readable|another series"),
