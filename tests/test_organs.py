@@ -19,6 +19,7 @@ from continual_segment.organs import (
     check_table,
     find_organ,
     known_organs,
+    other_side,
 )
 
 
@@ -135,6 +136,27 @@ def test_both_sides_share_one_code_and_differ_in_the_modifier():
     assert left.snomed == right.snomed == "64033007"
     assert (left.side, right.side) == ("left", "right")
     assert find_organ("heart_atrium_left").side == ""  # its code is of the left atrium already
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("kidney_left", "kidney_right"),
+        ("Right Parotid", "parotid_left"),
+        ("rib_left_7", "rib_right_7"),
+        ("flux_capacitor_left", "flux_capacitor_right"),
+        ("spinal_cord", "spinal_cord"),
+        ("heart_atrium_left", "heart_atrium_left"),
+    ],
+)
+def test_the_other_side_of_an_organ(name, expected):
+    assert other_side(name) == expected
+
+
+def test_every_organ_is_the_other_side_of_its_other_side():
+    names = [organ.name for organ in known_organs()]
+    assert [other_side(other_side(name)) for name in names] == names
+
 
 
 def words(text):

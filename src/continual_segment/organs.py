@@ -166,6 +166,13 @@ def wholes_of(name: str) -> Iterator[str]:
         yield name
 
 
+def other_side(name: str) -> str:
+    """The same organ on the other side, `kidney_right` for `kidney_left`; the name itself without a side."""
+    organ, sides = find_organ(name), {"left": "right", "right": "left"}
+    words = (sides[word] if word == organ.side else word for word in organ.name.split("_"))
+    return canonical_name("_".join(words))
+
+
 def _key(name: str) -> str:
     """What two spellings of one name have in common: `Left Kidney`, `left-kidney` and `LeftKidney`."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", "_", name.strip())

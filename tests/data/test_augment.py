@@ -20,10 +20,12 @@ ONLY_MOVED = replace(
 EVERYTHING = AugmentConfig(
     **{item.name: 1.0 for item in fields(AugmentConfig) if item.name.endswith("_share")}
 )
+MOTIONS = ("rotation_share", "scaling_share")
+NOT_OF_NNUNET = ("offset_share", "mirror_share")
 VALUE_CHANGES = [
     item.name
     for item in fields(AugmentConfig)
-    if item.name.endswith("_share") and item.name not in ("rotation_share", "scaling_share")
+    if item.name.endswith("_share") and item.name not in (*MOTIONS, "mirror_share")
 ]
 
 
@@ -106,7 +108,8 @@ def test_scaling_above_one_makes_organs_larger():
     )  # few voxels
 
 
-def test_nothing_is_mirrored():
+def test_nothing_is_mirrored_on_its_own():
+    assert AugmentConfig().mirror_share == 0
     for seed in range(50):
         image, _ = apply(ramp, replace(EVERYTHING, noise=(0.0, 0.0)), seed)
         from_left_to_right = image.mean(axis=(0, 1))
@@ -124,8 +127,32 @@ def test_every_change_of_values_does_something_and_leaves_the_input_alone(name):
 
 def test_air_stays_air_when_the_contrast_grows():
     air = np.full(SIZE, -1, np.float32)
-    config = replace(EVERYTHING, noise_share=0.0, brightness=(1.0, 1.25))
+    config = replace(EVERYTHING, noise_share=0.0, offset_share=0.0, brightness=(1.0, 1.25))
     np.testing.assert_allclose(change_values(air, config, np.random.default_rng(0)), -1, atol=1e-6)
+
+
+def test_an_offset_moves_all_values_alike_up_or_down():
+    config = replace(AugmentConfig.none(), offset_share=1.0, offset=(0.05, 0.1))
+    found = [
+        change_values(noise(SIZE)[0] * 0.5, config, np.random.default_rng(seed)) - noise(SIZE)[0] * 0.5
+        for seed in range(20)
+    ]
+    assert max(np.ptp(moved) for moved in found) < 1e-6
+    moved = np.array([each.mean() for each in found])
+    assert ((0.05 <= abs(moved)) & (abs(moved) <= 0.1)).all()
+    assert moved.min() < 0 < moved.max()
+
+
+def test_without_an_offset_patches_are_those_of_earlier_versions():
+    """One more number drawn from the generator would change every later patch of a batch."""
+    generator, image = np.random.default_rng(3), noise(SIZE)[0]
+    change_values(image, AugmentConfig.none(), generator)
+    shares = sum(
+        item.name.endswith("_share") and item.name not in NOT_OF_NNUNET for item in fields(AugmentConfig)
+    )
+    expected = np.random.default_rng(3)
+    expected.random(shares - len(MOTIONS))
+    assert generator.random() == expected.random()
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from continual_segment.data.augment import AugmentConfig
+from continual_segment.data.network_frame import NetworkFrame
 from continual_segment.data.patches import PatchConfig, Patches, read_box
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.errors import DatasetError
+from continual_segment.organs import find_organ
 
 
 @pytest.fixture
@@ -152,3 +154,42 @@ def test_iterations_end(all_training):
     assert len(list(data)) == 3
     with pytest.raises(IndexError):
         data[3]
+
+
+def labelled_as(dataset, *names):
+    """The same voxels; its labels are of these organs."""
+    organs = tuple(map(find_organ, names))
+    return PreparedDataset(dataset.folder, dataset.name, organs, dataset.config, dataset.splits)
+
+
+def test_mirrored_patients_have_their_organs_on_the_other_side(all_training):
+    kidneys = labelled_as(all_training, "kidney_left", "kidney_right")
+    plain, mirrored = (
+        patches(kidneys, batch=1, augmentation=replace(AugmentConfig.none(), mirror_share=share))
+        for share in (0.0, 1.0)
+    )
+    assert {*torch.cat([labels.ravel() for _, labels in plain]).unique().tolist()} == {0, 1, 2}
+    swapped = torch.tensor([0, 2, 1])
+    for (images, labels), (images_mirrored, labels_mirrored) in zip(plain, mirrored, strict=True):
+        assert torch.equal(images_mirrored, images.flip(-1))
+        assert torch.equal(labels_mirrored, swapped[labels.flip(-1)])
+
+
+def test_left_and_right_are_found_in_the_axes_of_another_network(all_training, monkeypatch):
+    frame = NetworkFrame((2, 1, 0))
+    opened = PreparedDataset.case
+    monkeypatch.setattr(PreparedDataset, "case", lambda *of: replace(opened(*of), frame=frame))
+    plain, mirrored = (
+        patches(all_training, batch=1, augmentation=replace(AugmentConfig.none(), mirror_share=share))
+        for share in (0.0, 1.0)
+    )
+    for (images, labels), (images_mirrored, labels_mirrored) in zip(plain, mirrored, strict=True):
+        assert torch.equal(images_mirrored, images.flip(2))
+        assert torch.equal(labels_mirrored, labels.flip(1))  # liver and spleen have no side
+
+
+def test_an_organ_of_one_side_alone_is_not_mirrored(all_training):
+    one_side = labelled_as(all_training, "kidney_left", "liver")
+    with pytest.raises(DatasetError, match="kidney_left on one side only"):
+        patches(one_side, augmentation=replace(AugmentConfig.none(), mirror_share=0.5))
+    patches(one_side, augmentation=AugmentConfig())

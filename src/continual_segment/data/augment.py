@@ -1,8 +1,10 @@
 """Augmentation: one patch as it might have looked in another patient on another scanner.
 
-The set is nnU-Net's (rotation, scaling, noise, blur, brightness, contrast, low resolution, gamma) with
-one thing left out: nothing is ever mirrored, since organs have sides. Rotated and scaled patches are cut
-from a larger box of the scan, so their corners show anatomy instead of an invented border.
+The set is nnU-Net's (rotation, scaling, noise, blur, brightness, contrast, low resolution, gamma) with two
+differences. Nothing is mirrored by default, since organs have sides; where a dataset allows it, left and right
+are exchanged together with the labels of paired organs. And an offset may be added to all values, as scanners
+differ by one. Rotated and scaled patches are cut from a larger box of the scan, so their corners show anatomy
+instead of an invented border.
 
 In:  a way to read a box of the scan around the patch's centre, and a random generator
 Out: image float32 within the limits of its intensity and label map, both of the patch's size; a pure function
@@ -48,6 +50,9 @@ class AugmentConfig:
     brightness_share: float = 0.15
     brightness: Range = (0.75, 1.25)
     """Factor on every value: water (0 HU) stays, all else moves away from it or towards it."""
+    offset_share: float = 0.0
+    offset: Range = (0.0, 0.1)
+    """Added to every value or taken from it; 0.1 is 40 HU in a window of +-400 HU."""
     contrast_share: float = 0.15
     contrast: Range = (0.75, 1.25)
     """Factor on the distance to the patch's mean, within the patch's own range."""
@@ -59,6 +64,9 @@ class AugmentConfig:
     """As gamma, on the negative of the patch."""
     gamma: Range = (0.7, 1.5)
     """Exponent on the patch's values between its least and its greatest; mean and deviation are kept."""
+    mirror_share: float = 0.0
+    """Left and right exchanged, and the labels of paired organs with them. Only for organs of which both sides
+    are labelled, and for a part of the body that looks alike from both sides: never with liver or heart."""
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -185,6 +193,16 @@ def _look_up_nearest(voxels: np.ndarray, grid: torch.Tensor) -> np.ndarray:
     return np.ascontiguousarray(voxels).reshape(-1)[index.numpy()]
 
 
+def mirror(
+    image: np.ndarray, labels: np.ndarray, axis: int, other_sides: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The patch of a patient whose left and right, along `axis`, are exchanged.
+
+    `other_sides` has the label of the same organ on the other side for every label.
+    """
+    return np.flip(image, axis), other_sides[np.flip(labels, axis)]
+
+
 # Values. Sums are numpy's: torch's depend on the number of threads in their last bit.
 
 
@@ -211,6 +229,9 @@ def change_values(
         image = -_gamma(-image, rng.uniform(*config.gamma))
     if rng.random() < config.gamma_share:
         image = _gamma(image, rng.uniform(*config.gamma))
+    # Drawn only where it is used: a preset without it keeps the patches that it has always had.
+    if config.offset_share and rng.random() < config.offset_share:
+        image = image + np.float32(rng.choice([-1.0, 1.0]) * rng.uniform(*config.offset))
     return image if image is original or limits is None else np.clip(image, *limits)
 
 

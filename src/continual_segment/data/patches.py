@@ -19,14 +19,17 @@ from typing import cast
 import numpy as np
 import torch
 
-from continual_segment.data.augment import AugmentConfig, Size, augment
+from continual_segment.data.augment import AugmentConfig, Size, augment, mirror
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.prepared_case import PreparedCase
 from continual_segment.data.splits import Split
 from continual_segment.errors import DatasetError
+from continual_segment.organs import other_side
 
 SEEDS_APART = 1_000_003
 """Between the seeds of two processes: more than those of the parts of a step have between them."""
+LEFT_TO_RIGHT = 2
+"""Among our axes (z, y, x)."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,7 @@ class Patches(NumberedBatches):
             )
         self.config = config
         self.augmentation = augmentation or AugmentConfig.none()
+        self.other_sides = labels_of_other_sides(dataset) if self.augmentation.mirror_share else None
         self.seed = seed
         self.iterations = iterations
 
@@ -142,7 +146,23 @@ class Patches(NumberedBatches):
             corner = [at - (wide - narrow) // 2 for at, wide, narrow in zip(start, box, size, strict=True)]
             return read_box(case, corner, box)
 
-        return augment(read, size, case.spacing_mm, self.augmentation, rng, case.intensity.limits)
+        patch = augment(read, size, case.spacing_mm, self.augmentation, rng, case.intensity.limits)
+        if self.other_sides is not None and rng.random() < self.augmentation.mirror_share:
+            patch = mirror(*patch, case.frame.axes.index(LEFT_TO_RIGHT), self.other_sides)
+        return patch
+
+
+def labels_of_other_sides(dataset: PreparedDataset) -> np.ndarray:
+    """Per label, that of the same organ on the other side; organs without a side have their own."""
+    labels = {organ.name: label for label, organ in enumerate(dataset.organs, start=1)}
+    pairs = {name: other_side(name) for name in labels}
+    if alone := [name for name, other in pairs.items() if other not in labels]:
+        names = ", ".join(alone)
+        raise DatasetError(
+            f"{dataset.folder} labels {names} on one side only, so that a mirrored patient would have "
+            "the other side unlabelled. Set mirror_share = 0 under [augment]."
+        )
+    return np.array([0, *(labels[other] for other in pairs.values())])
 
 
 def _draw_start(case: PreparedCase, size: Size, rng: np.random.Generator, on_organ: bool) -> list[int]:
