@@ -158,7 +158,6 @@ def test_every_organ_is_the_other_side_of_its_other_side():
     assert [other_side(other_side(name)) for name in names] == names
 
 
-
 def words(text):
     return text.split()
 

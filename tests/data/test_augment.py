@@ -139,7 +139,7 @@ def test_an_offset_moves_all_values_alike_up_or_down():
     ]
     assert max(np.ptp(moved) for moved in found) < 1e-6
     moved = np.array([each.mean() for each in found])
-    assert ((0.05 <= abs(moved)) & (abs(moved) <= 0.1)).all()
+    assert ((abs(moved) >= 0.05) & (abs(moved) <= 0.1)).all()
     assert moved.min() < 0 < moved.max()
 
 

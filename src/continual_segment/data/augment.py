@@ -1,10 +1,10 @@
 """Augmentation: one patch as it might have looked in another patient on another scanner.
 
 The set is nnU-Net's (rotation, scaling, noise, blur, brightness, contrast, low resolution, gamma) with two
-differences. Nothing is mirrored by default, since organs have sides; where a dataset allows it, left and right
-are exchanged together with the labels of paired organs. And an offset may be added to all values, as scanners
-differ by one. Rotated and scaled patches are cut from a larger box of the scan, so their corners show anatomy
-instead of an invented border.
+differences. Nothing is mirrored by default, since organs have sides; where a dataset allows it, left and
+right are exchanged together with the labels of paired organs. And an offset may be added to all values, since
+scanners are calibrated differently. Rotated and scaled patches are cut from a larger box of the scan, so
+their corners show anatomy instead of an invented border.
 
 In:  a way to read a box of the scan around the patch's centre, and a random generator
 Out: image float32 within the limits of its intensity and label map, both of the patch's size; a pure function
@@ -65,8 +65,8 @@ class AugmentConfig:
     gamma: Range = (0.7, 1.5)
     """Exponent on the patch's values between its least and its greatest; mean and deviation are kept."""
     mirror_share: float = 0.0
-    """Left and right exchanged, and the labels of paired organs with them. Only for organs of which both sides
-    are labelled, and for a part of the body that looks alike from both sides: never with liver or heart."""
+    """Left and right exchanged, and the labels of paired organs with them. Only where both sides of an organ
+    are labelled, and in a part of the body that looks alike from both sides: never with liver or heart."""
 
     def __post_init__(self) -> None:
         for item in fields(self):
