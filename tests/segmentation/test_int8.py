@@ -75,12 +75,12 @@ def test_without_vnni_float32_takes_its_place_by_name(shared_model_folder, scan_
 
 def test_without_the_extra_float32_takes_its_place_by_name(shared_model_folder, monkeypatch, caplog, vnni):
     monkeypatch.setitem(sys.modules, "openvino", None)
-    assert falls_back(Model.open(shared_model_folder), caplog, "pip install 'continual-segment[int8]'")
+    assert falls_back(Model.open(shared_model_folder), caplog, "pip install '.[int8]'")
 
 
 def test_quantising_without_the_extra_names_it(shared_model_folder, scan_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "openvino", None)
-    with pytest.raises(ConfigError, match=r"pip install 'continual-segment\[int8\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[int8\]'"):
         quantise(shared_model_folder, [scan_path])
 
 

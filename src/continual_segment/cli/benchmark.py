@@ -36,7 +36,8 @@ METHOD_LINES = "\n".join(f"  {name:13} {entry.summary}" for name, entry in METHO
 EPILOG = f"""{EXAMPLES}
 methods:
 {METHOD_LINES}
-  The settings of a method follow its name: plop:entropy=code. They are the fields of its class in
+  The settings of a method follow its name: plop:entropy=code. Every method has rate, a factor of the
+  learning rate of later steps, and seed; the others are the fields of its class in
   src/continual_segment/lab/baselines.
 
 written to OUT: results.md with all tables and figures, results.json, tables/, figures/"""

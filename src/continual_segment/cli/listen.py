@@ -60,7 +60,7 @@ def listen(config: NodeConfig) -> None:
         if error.name != "pynetdicom":
             raise
         raise ConfigError(
-            "pynetdicom is not installed. Install it with: pip install 'continual-segment[node]'"
+            "pynetdicom is not installed. Install it with: pip install '.[node]' in the clone"
         ) from error
     for rule in config.rules:
         check_device(rule.segment.device)

@@ -15,7 +15,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         description="Quantise the encoder and the packs of a model to int8, calibrated on a few scans, and "
         "store them in MODEL.int8 beside the model. The model and its packs do not change, and the folder "
         "may be deleted at any time. `conseg segment --backend int8` uses it. Run the command again after a "
-        "pack was added. Needs the extra: pip install 'continual-segment[int8]'.",
+        "pack was added. Needs an extra: pip install '.[int8]' in the clone.",
         epilog="example:\n"
         "  conseg quantise -m mymodel --scans a.nii.gz b.nii.gz c.nii.gz\n"
         "  conseg segment ct.nii.gz -m mymodel -o labels --backend int8",

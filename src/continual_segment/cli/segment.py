@@ -141,7 +141,8 @@ def add_merging(parser: argparse.ArgumentParser) -> None:
         "--merge",
         metavar="RULE",
         help="which organ gets a voxel that several packs claim: probability, ensemble, literal, restated, "
-        "monotone, threshold, background-aware, consensus or weighted (default: weighted)",
+        "monotone, threshold, background-aware, consensus or weighted (default: weighted; with "
+        "imported packs consensus)",
     )
     group.add_argument(
         "--nested",

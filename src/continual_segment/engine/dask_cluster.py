@@ -152,7 +152,7 @@ def connect(scheduler: str, address: str) -> Client:
         from distributed import Client
     except ImportError as error:
         raise ConfigError(
-            "--engine needs dask.distributed, which is not installed: pip install 'continual-segment[dask]'"
+            "--engine needs dask.distributed, which is not installed: pip install '.[dask]' in the clone"
         ) from error
     try:
         return Client(scheduler, timeout=SECONDS_TO_CONNECT, set_as_default=False)

@@ -31,7 +31,7 @@ def import_without_telemetry(name: str, backend: str) -> Any:
     except ImportError as error:
         raise ConfigError(
             f"The backend '{backend}' needs the package {name}, which is not installed. "
-            f"`pip install 'continual-segment[{backend}]'` does that; --backend eager always works."
+            f"`pip install '.[{backend}]'` in the clone does that; --backend eager always works."
         ) from error
 
 

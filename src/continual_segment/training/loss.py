@@ -100,14 +100,27 @@ def dice_and_cross_entropy(
     logits, labels = precise(logits), labels.flatten(1)
     weight = torch.full(labels.shape, 1 / labels.numel(), dtype=logits.dtype, device=logits.device)
     true = class_sums(labels, torch.ones_like(weight), logits.shape[1])
-    counted = (true > 0 if dice_over == "present" else torch.ones_like(true)).to(true.dtype)
-    counted[:, 0] = 0  # background
     if balance:
         rarity = true.clamp_min(1).pow(-balance).gather(1, labels)
         weight = weight * rarity / rarity.mean(1, keepdim=True)
+    return weighted_dice_and_cross_entropy(logits, labels, weight, dice_shares(true, dice_over))
+
+
+def dice_alone(logits: Tensor, labels: Tensor, dice_over: DiceClasses = "all") -> Tensor:
+    """The Dice of `dice_and_cross_entropy`, without the cross-entropy."""
+    logits, labels = precise(logits), labels.flatten(1)
+    weight = torch.zeros(labels.shape, dtype=logits.dtype, device=logits.device)
+    true = class_sums(labels, torch.ones_like(weight), logits.shape[1])
+    return weighted_dice_and_cross_entropy(logits, labels, weight, dice_shares(true, dice_over))
+
+
+def dice_shares(true: Tensor, dice_over: DiceClasses) -> Tensor:
+    """What the Dice of every class in every sample counts, from its voxels (batch, class); in all 1."""
+    counted = (true > 0 if dice_over == "present" else torch.ones_like(true)).to(true.dtype)
+    counted[:, 0] = 0  # background
     # of all patches of an update, wherever they are computed; gradients are then averaged over processes
     total = sum_over_processes(counted.sum()).clamp_min(1) / world_size()
-    return weighted_dice_and_cross_entropy(logits, labels, weight, counted / total)
+    return counted / total
 
 
 def class_sums(labels: Tensor, values: Tensor, classes: int) -> Tensor:

@@ -283,6 +283,22 @@ def test_rcils_last_layer_counts_as_little_in_channels_as_the_logits_do_in_space
     torch.testing.assert_close(method.cubes(passed, disjoint), disjoint.class_ratio * expected)
 
 
+def test_in_a_step_without_a_new_class_distances_count_as_they_are(esophagus_again, disjoint):
+    assert disjoint.class_ratio == (5 / 2) ** 0.5
+    assert esophagus_again.class_ratio == 1
+
+
+def test_rcil_compares_features_after_their_activation(disjoint):
+    """So what is negative before it hardly counts."""
+    logits = torch.zeros(2, 5, 4, 4, 4)
+
+    def cubes_of(value):
+        inner = [(torch.full((2, 3, 4, 4, 4), value), torch.zeros(2, 3, 4, 4, 4))]
+        return RCIL().cubes(DistillationPass([], [logits], [old_logits(logits, disjoint)], inner), disjoint)
+
+    assert 0 < cubes_of(-1.0) < 1e-3 * cubes_of(1.0)
+
+
 def test_a_network_is_not_watched_any_more_after_the_pass(make_step):
     """Else every copy of it, the next step's student, would fill memory with its passes."""
     step = make_step()

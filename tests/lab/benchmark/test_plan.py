@@ -107,6 +107,15 @@ def test_seeds_change_the_later_steps_and_nothing_else():
         assert plan.config_of(method).first == config.first
 
 
+def test_a_method_may_learn_its_later_steps_at_another_rate():
+    plan = Plan(load_preset("tiny"), {}, {}, ("mib", "mib:rate=0.5:seed=1"))
+    usual, slower = map(plan.training, plan.methods)
+    assert slower.learning_rate == usual.learning_rate / 2
+    assert plan.config_of("mib:rate=0.5").first == plan.config.first
+    assert make_method("mib:kd_weight=100:rate=0.5") == make_method("mib:kd_weight=100")
+    assert [row.repeats for row in plan.rows.values()] == ["mib", "mib:rate=0.5"]
+
+
 def test_rows_of_several_seeds_are_one():
     plan = Plan(load_preset("tiny"), {}, {}, tuple(with_seeds(["ours", "mib"], 2)))
     assert plan.repeated == {
@@ -121,6 +130,10 @@ def test_rows_of_several_seeds_are_one():
     ("text", "sentence"),
     [
         ("mib:seed=-1", "seed is one whole number from 0, not '-1'"),
+        ("mib:rate=fast", "rate is one number above 0, not 'fast'"),
+        ("mib:rate=0", "rate is one number above 0, not '0'"),
+        ("mib:rate=nan", "rate is one number above 0, not 'nan'"),
+        ("mib:rate=1:rate=2", "rate is one number above 0, not '1' and '2'"),
         ("mib:seed=1:seed=2", "seed is one whole number from 0, not '1' and '2'"),
         ("mab", "There is no method 'mab'"),
         ("mib:weight=1", "'mib' has no setting 'weight'"),

@@ -77,8 +77,11 @@ class StepClasses:
 
     @property
     def class_ratio(self) -> float:
-        """Root of all classes per labelled organ: distillation weighs more, the more are old."""
-        return (self.channels / len(self.labelled)) ** 0.5
+        """Root of all classes per labelled organ: distillation weighs more, the more are old.
+
+        1 in a step without a new class, as in the published runs of PLOP and RCIL in new domains.
+        """
+        return (self.channels / len(self.labelled)) ** 0.5 if self.new else 1.0
 
     def check(self, labels: Tensor) -> None:
         """Raise on labels outside the dataset's."""

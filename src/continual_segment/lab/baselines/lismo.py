@@ -34,6 +34,8 @@ class LISMO(NetworkMethod):
 
     kd_weight: float = 10.0
     """As in MiB."""
+    kd_mean_over_classes: bool = True
+    """As in MiB."""
     matching_weight: float = 0.01
     """Of old organs that the teacher finds, attracted to their memory."""
     attraction_weight: float = 0.01
@@ -51,7 +53,7 @@ class LISMO(NetworkMethod):
         student, classes = step.grown_network(), step.classes
         width = student.encoder.config.features[-1]
         memory = PrototypeMemory.grown(step.state, classes.channels, width, self.memory, self.momentum)
-        mib = MiB(kd_weight=self.kd_weight)
+        mib = MiB(kd_weight=self.kd_weight, kd_mean_over_classes=self.kd_mean_over_classes)
 
         def loss(images: Tensor, labels: Tensor) -> Tensor:
             passed = forward_both(student, step.previous, images)

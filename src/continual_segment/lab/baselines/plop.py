@@ -18,7 +18,6 @@ from continual_segment.lab.baselines.pseudo_labels import (
     EntropyScale,
     complete,
     completed_loss,
-    least_threshold,
 )
 from continual_segment.lab.baselines.step import Learner, LearningStep, NetworkMethod
 from continual_segment.training.loss import over_outputs, shrink_labels
@@ -37,8 +36,7 @@ class PLOP(NetworkMethod):
     logit_factor: float = 5e-5
     """Of logits; the paper names none, so in the original's proportion to that of features."""
     class_ratio: bool = True
-    """Weight distances by the root of all classes per labelled organ. The original does not in a step without
-    a new class, such as the fourth of the paper."""
+    """Weight distances by the root of all classes per labelled organ, in steps that have a new class."""
     scales: tuple[int, ...] = (1, 2, 4)
     """Parts into which every axis is divided."""
     logit_background: NewLogits = "joined"
@@ -46,13 +44,13 @@ class PLOP(NetworkMethod):
     least_threshold: float = 0.001
     """Entropy below which a vote is always accepted."""
     entropy: EntropyScale = "normalised"
-    """normalised to 0..1, or as the published code scales it, which accepts nearly every vote when there are
-    many classes."""
+    """normalised to 0..1, or scaled and its median searched as in the published code, which accepts nearly
+    every vote when there are many classes."""
     mean_over: Literal["all", "valid"] = "all"
     """Voxels of the cross-entropy's mean: all, ignored ones counting 0, as in the code; or the valid ones."""
     old_in_dice: bool = True
-    """Include the old organs that are filled in in Dice. Each labelled organ then has a smaller share of it,
-    which may be too small to be learned in few updates."""
+    """Add a Dice of the old organs that are filled in. The original has no Dice at all; that of the dataset's
+    own organs is nnU-Net's, as in every other method."""
     threshold_batches: int = 100
     """Batches from which the thresholds are computed; never more than a quarter of the training."""
 
@@ -81,14 +79,13 @@ class PLOP(NetworkMethod):
 
     @torch.no_grad()
     def thresholds(self, step: LearningStep) -> Tensor:
-        """Per old class, the teacher's median entropy on background, at least the least threshold."""
-        found = DoubtHistogram(step.classes, step.train.device)
+        """Per old class, the teacher's median entropy on background."""
+        found = DoubtHistogram(step.classes, step.train.device, self.entropy)
         batches = step.training_batches()
         for number in range(min(self.threshold_batches, max(1, len(batches) // 4))):
             images, labels = batches[number]
             found.add(step.previous(images.to(step.train.device)), labels.to(step.train.device))
-        least = least_threshold(self.least_threshold, step.classes, self.entropy)
-        return found.medians().clamp_min(least)
+        return found.thresholds(self.least_threshold)
 
     def pod(self, passed: DistillationPass, classes: StepClasses) -> Tensor:
         """Mean over layers of the weighted distances."""
@@ -101,4 +98,7 @@ class PLOP(NetworkMethod):
 
 def shrunk(completed: Completed, output: Tensor) -> Completed:
     """The same targets on the coarser grid of an output."""
-    return Completed(shrink_labels(completed.targets, output.shape[2:]), completed.accepted)
+    size = output.shape[2:]
+    return Completed(
+        shrink_labels(completed.labels, size), shrink_labels(completed.targets, size), completed.accepted
+    )

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log
+from math import inf, log
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from continual_segment.lab.baselines.classes import StepClasses
-from continual_segment.lab.baselines.marginal import joined
+from continual_segment.lab.baselines.marginal import joined, labelled_logits
 from continual_segment.training.loss import (
     DiceClasses,
     class_sums,
+    dice_alone,
     precise,
     weighted_dice_and_cross_entropy,
 )
@@ -38,17 +40,36 @@ def teacher_votes(teacher: Tensor, classes: StepClasses) -> tuple[Tensor, Tensor
 
 
 class DoubtHistogram:
-    """Histogram of the teacher's entropy per class on background voxels, over many patches."""
+    """Histogram of the teacher's entropy per class on background voxels, over many patches.
 
-    def __init__(self, classes: StepClasses, device: str = "cpu") -> None:
+    The published code divides the entropy once more by the number of classes and by the logarithm of the new
+    number. With 104 and 131 classes all of it falls into the first bin, and its median search stops at the
+    first bin that holds half of a class's votes: every vote is then accepted.
+    """
+
+    def __init__(self, classes: StepClasses, device: str = "cpu", scale: EntropyScale = "normalised") -> None:
         self.classes = classes
-        self.counts = torch.zeros(len(classes.background_of_labels), BINS, device=device)
+        self.scale = scale
+        kinds = len(classes.background_of_labels)
+        self.unit = 1.0 if scale == "normalised" else 1 / (kinds * log(classes.channels))
+        self.counts = torch.zeros(kinds, BINS, device=device)
 
     def add(self, teacher: Tensor, labels: Tensor) -> None:
         votes, doubt = teacher_votes(teacher, self.classes)
         at = labels == 0
-        cells = votes[at] * BINS + (doubt[at] * BINS).long().clamp_max(BINS - 1)
+        cells = votes[at] * BINS + (doubt[at] * self.unit * BINS).long().clamp_max(BINS - 1)
         self.counts += torch.bincount(cells, minlength=self.counts.numel()).reshape(self.counts.shape)
+
+    def thresholds(self, least: float) -> Tensor:
+        """Per class, in units of the normalised entropy: the median, at least `least` of this scale."""
+        medians = self.medians() if self.scale == "normalised" else self.published_medians()
+        return medians.clamp_min(least) / self.unit
+
+    def published_medians(self) -> Tensor:
+        """As the published code finds them: the sum of what lies below grows by the number of every bin
+        instead of its count."""
+        found = [published_median(row) if any(row) else 0.0 for row in self.counts.tolist()]
+        return torch.tensor(found, device=self.counts.device)
 
     def medians(self) -> Tensor:
         """Per class, linear within a bin; 0 for a class that did not occur."""
@@ -61,20 +82,22 @@ class DoubtHistogram:
         return torch.where(half > 0, (place + share) / BINS, 0.0)[:, 0]
 
 
-def least_threshold(tau: float, classes: StepClasses, scale: EntropyScale) -> float:
-    """tau in units of the normalised entropy.
-
-    The published code divides the entropy once more by the number of classes and by the logarithm of the
-    new number, so its 0.001 is half of the whole range with 104 classes.
-    """
-    kinds = len(classes.background_of_labels)
-    return tau if scale == "normalised" else tau * kinds * log(classes.channels)
+def published_median(counts: Sequence[float]) -> float:
+    half, below = sum(counts) / 2, 0
+    for place, count in enumerate(counts):
+        if below <= half <= below + count or place == len(counts) - 1:
+            break
+        below += place
+    return (place + (half - below) / count) / len(counts) if count else inf
 
 
 @dataclass(frozen=True, eq=False)
 class Completed:
-    """Labels as channels, old organs filled in, IGNORE where the entropy is too high."""
+    """Labels and, as channels (`targets`), the same with old organs filled in, IGNORE where the entropy is
+    too high."""
 
+    labels: Tensor
+    """The dataset's own."""
     targets: Tensor
     accepted: Tensor
     """Per sample, the share of background voxels whose vote was accepted."""
@@ -88,7 +111,7 @@ def complete(labels: Tensor, teacher: Tensor, classes: StepClasses, thresholds: 
     voted = torch.tensor(classes.background_of_labels, device=labels.device)[votes]
     targets = torch.where(background, torch.where(sure, voted, IGNORE), classes.as_channels(labels))
     accepted = sure.flatten(1).sum(1) / (background.flatten(1).sum(1) + 1e-6)
-    return Completed(targets, accepted)
+    return Completed(labels, targets, accepted)
 
 
 def completed_loss(
@@ -100,26 +123,29 @@ def completed_loss(
     mean_over: Literal["all", "valid"] = "all",
     old_in_dice: bool = True,
 ) -> Tensor:
-    """nnU-Net's loss without the ignored voxels, each sample weighted by what was accepted of it.
+    """Cross-entropy and Dice on completed labels, and nnU-Net's Dice of the dataset's own organs.
 
-    Dice goes over the dataset's organs and, with `old_in_dice`, those filled in. The cross-entropy is a
-    mean over all voxels, ignored ones counting 0, as in the published code; or over the valid ones.
+    The first two leave out ignored voxels and weigh each sample by what was accepted of it; with
+    `old_in_dice` alone there is a Dice of the organs that are filled in. The cross-entropy is a mean over all
+    voxels, ignored ones counting 0, as in the published code; or over the valid ones. The Dice of the
+    dataset's own organs, whose labels are certain, is that of every other method.
     """
+    own = dice_alone(labelled_logits(logits, classes), completed.labels, dice_over)
     logits, targets = precise(logits), completed.targets.flatten(1)
     valid = (targets != IGNORE).to(logits.dtype)
     labels = targets.clamp_min(0)
     true = class_sums(labels, valid, logits.shape[1])
-    counted = true > 0
-    if dice_over == "all":
-        counted[:, list(classes.labelled)] = True
-    counted[:, [0] if old_in_dice else list(classes.background_of_labels)] = False
+    counted = torch.zeros_like(true)
+    if old_in_dice:
+        filled_in = list(classes.old_only)
+        counted[:, filled_in] = (true[:, filled_in] > 0).to(true.dtype)
     weight = valid
     if balance:
         weight = weight * true.clamp_min(1).pow(-balance).gather(1, labels)
         weight = weight * (valid.sum(1) / weight.sum(1).clamp_min(TINY))[:, None]
     voxels = valid.sum(1).clamp_min(1) if mean_over == "valid" else valid.shape[1]
     share = completed.accepted.to(logits.dtype) / len(logits)
-    return weighted_dice_and_cross_entropy(
+    return own + weighted_dice_and_cross_entropy(
         logits,
         labels,
         weight * (share / voxels)[:, None],

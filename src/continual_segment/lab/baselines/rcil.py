@@ -10,6 +10,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from continual_segment.lab.baselines.classes import StepClasses
 from continual_segment.lab.baselines.distillation_pass import DistillationPass, forward_both_tapped
@@ -23,6 +24,8 @@ from continual_segment.networks.segmentation_network import SegmentationNetwork
 from continual_segment.networks.two_branch_conv import TwoBranchConv
 
 Pair = tuple[Tensor, Tensor]
+LEAK = 0.01
+"""Slope below 0 of the activation of a block."""
 REFERENCE_VOXELS = 32 * 32
 """Of the two-dimensional features for which the factors were chosen."""
 
@@ -40,6 +43,8 @@ class RCIL(NetworkMethod):
     kd_weight: float = 100.0
     """Of the unbiased distillation, a mean over classes. Chosen for eleven old classes and more; with two or
     three, new organs are learned late."""
+    kd_mean_over_classes: bool = True
+    """As in MiB."""
     cube_factor: float = 0.001
     """Of pooled features. The published code has 0.01 with few classes, with which features trained from
     scratch do not adapt to new organs, and 5e-6 with many. The paper uses a tenth of the former for PLOP,
@@ -58,7 +63,7 @@ class RCIL(NetworkMethod):
         if self.boundary == "keep" and step.state:
             for name, branch in branches.items():
                 branch.load_new(step.state[f"{name}.weight"], step.state.get(f"{name}.bias"))
-        mib = MiB(kd_weight=self.kd_weight)
+        mib = MiB(kd_weight=self.kd_weight, kd_mean_over_classes=self.kd_mean_over_classes)
 
         def loss(images: Tensor, labels: Tensor) -> Tensor:
             passed = forward_both_tapped(student, step.previous, images)
@@ -74,11 +79,13 @@ class RCIL(NetworkMethod):
     def cubes(self, passed: DistillationPass, classes: StepClasses) -> Tensor:
         """Mean over layers of the pooled distances in space, and of those in channels, logits left out.
 
-        The last layer of either has the logits' factor, as in the published code.
+        The last layer of either has the logits' factor, as in the published code, whose features are those
+        after the activation: it works in place.
         """
+        inner = [(activated(ours), activated(theirs)) for ours, theirs in passed.inner]
         logits = (old_logits(passed.outputs[0], classes), passed.taught[0])
-        in_space = self.weighted([*passed.inner, logits], partial(cube_distance, shares=self.windows))
-        in_channels = self.weighted(passed.inner, channel_distance)
+        in_space = self.weighted([*inner, logits], partial(cube_distance, shares=self.windows))
+        in_channels = self.weighted(inner, channel_distance)
         return classes.class_ratio * (in_space + in_channels)
 
     def weighted(self, pairs: Sequence[Pair], distance: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
@@ -89,6 +96,10 @@ class RCIL(NetworkMethod):
             for factor, (ours, theirs) in zip(factors, pairs, strict=True)
         ]
         return torch.stack(distances).mean()
+
+
+def activated(features: Tensor) -> Tensor:
+    return functional.leaky_relu(features, LEAK)
 
 
 def scale_of(features: Tensor) -> float:

@@ -2,8 +2,8 @@
 
 Orders: A is the order of the datasets as given, B swaps the second and the third, as in the paper; digits
 name any other order, `2134` starts with the second dataset. A method can have settings: `mib:kd_weight=100`.
-Every method has the setting `seed`, of its later steps: with several seeds, one method is learned several
-times, and its tables show mean and spread.
+Every method has two more, of its later steps: `rate` multiplies their learning rate, and with several values
+of `seed` one method is learned several times, and its tables show mean and spread.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from math import inf
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from continual_segment.config import ExperimentConfig
@@ -25,6 +26,8 @@ from continual_segment.training import TrainConfig
 Budgets = Literal["equal", "paper"]
 SEED = "seed"
 """A setting of every method."""
+RATE = "rate"
+"""Another."""
 MOST_DIGITS = 9
 """Of a seed."""
 MOST_DATASETS = 9
@@ -117,10 +120,12 @@ class Plan:
         return [name for name in first if extra in self._made[name].extras]
 
     def config_of(self, method: str) -> ExperimentConfig:
-        """The settings with the method's seed in later steps."""
-        _, seed = split_seed(method)
+        """The settings with the method's seed and learning rate in later steps."""
+        name, seed = split_seed(method)
+        _, rate = split_rate(name)
         later = self.config.later
-        return replace(self.config, later=replace(later, seed=later.seed + seed))
+        learning_rate = later.learning_rate * rate
+        return replace(self.config, later=replace(later, seed=later.seed + seed, learning_rate=learning_rate))
 
     def training(self, method: str) -> TrainConfig:
         """How a method trains in a later step, all its stages together."""
@@ -174,17 +179,39 @@ def with_seeds(methods: Sequence[str], seeds: int) -> list[str]:
 
 def split_seed(text: str) -> tuple[str, int]:
     """A method without its seed, and the seed; without one, 0."""
-    name, *settings = text.split(":")
-    seeds = [setting.partition("=")[2] for setting in settings if setting.partition("=")[0] == SEED]
-    others = [setting for setting in settings if setting.partition("=")[0] != SEED]
+    others, seeds = split_setting(text, SEED)
     if len(seeds) > 1 or not all(seed.isdecimal() and len(seed) <= MOST_DIGITS for seed in seeds):
+        name = text.partition(":")[0]
         raise ConfigError(f"{name}: {SEED} is one whole number from 0, not {' and '.join(map(repr, seeds))}.")
-    return ":".join([name, *others]), int(seeds[0]) if seeds else 0
+    return others, int(seeds[0]) if seeds else 0
+
+
+def split_rate(text: str) -> tuple[str, float]:
+    """A method without the factor of its learning rate, and the factor; without one, 1."""
+    others, rates = split_setting(text, RATE)
+    try:
+        (rate,) = map(float, rates or ["1"])
+        if not 0 < rate < inf:
+            raise ValueError
+    except ValueError:
+        name = text.partition(":")[0]
+        raise ConfigError(
+            f"{name}: {RATE} is one number above 0, not {' and '.join(map(repr, rates))}."
+        ) from None
+    return others, rate
+
+
+def split_setting(text: str, key: str) -> tuple[str, list[str]]:
+    """A method without one of its settings, and the values that it has for it."""
+    name, *settings = text.split(":")
+    values = [setting.partition("=")[2] for setting in settings if setting.partition("=")[0] == key]
+    others = [setting for setting in settings if setting.partition("=")[0] != key]
+    return ":".join([name, *others]), values
 
 
 def make_method(text: str) -> ContinualMethod:
     """A method by name, with other settings where some are given: `plop:entropy=code:scales=1,2`."""
-    name, *settings = split_seed(text)[0].split(":")
+    name, *settings = split_rate(split_seed(text)[0])[0].split(":")
     if name not in METHODS:
         raise ConfigError(f"There is no method '{name}'. Methods: {', '.join(METHODS)}.")
     method: Any = METHODS[name]
@@ -193,7 +220,7 @@ def make_method(text: str) -> ContinualMethod:
     for setting in settings:
         key, _, value = setting.partition("=")
         if key not in known:
-            own = ", ".join([*known, SEED])
+            own = ", ".join([*known, RATE, SEED])
             raise ConfigError(f"'{name}' has no setting '{key}'. Its settings: {own}.")
         if get_origin(types[key]) is Literal and value not in get_args(types[key]):
             raise ConfigError(f"{name}: {key} is {' or '.join(get_args(types[key]))}, not {value!r}.")
