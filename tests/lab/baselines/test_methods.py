@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from continual_segment.errors import ConfigError
 from continual_segment.lab.baselines import (
     METHODS,
     FirstStep,
@@ -16,7 +17,11 @@ from continual_segment.lab.baselines import (
     learn_step,
 )
 from continual_segment.lab.baselines.classes import StepClasses
-from continual_segment.lab.baselines.distillation_pass import DistillationPass, forward_both_tapped
+from continual_segment.lab.baselines.distillation_pass import (
+    DistillationPass,
+    forward_both,
+    forward_both_tapped,
+)
 from continual_segment.lab.baselines.first_step import first_step_of
 from continual_segment.lab.baselines.ilt import ILT
 from continual_segment.lab.baselines.lismo import LISMO
@@ -32,6 +37,7 @@ from continual_segment.model.model import encoder_fingerprint
 from continual_segment.networks import Decoder, DecoderPlan
 from continual_segment.networks.segmentation_network import SegmentationNetwork
 from continual_segment.training import history
+from continual_segment.training.loss import CustomLoss, LossConfig
 
 
 @pytest.fixture(autouse=True)
@@ -229,6 +235,45 @@ def test_a_frozen_encoder_gets_no_gradient(make_step):  # T09
     loss.backward()
     assert all(parameter.grad is None for parameter in learner.network.encoder.parameters())
     assert all(parameter.grad is not None for parameter in learner.network.decoder.stages.parameters())
+
+
+def with_weights(step, *deep_supervision):
+    train = replace(step.train, loss=LossConfig(deep_supervision=deep_supervision))
+    return replace(step, settings=replace(step.settings, train=train))
+
+
+@pytest.mark.parametrize("name", ["fine-tuning", "mib", "plop", "lismo", "rcil"])
+def test_outputs_are_weighted_as_the_loss_is_set(make_step, name):
+    for weights, coarse_counts in (((1.0, 0.5), True), ((1.0, 0.0), False)):
+        (loss,), learner = losses(with_weights(make_step(), *weights), METHODS[name], 1)
+        loss.backward()
+        coarse = learner.network.decoder.seg_layers[0].weight.grad
+        assert (coarse is not None and bool(coarse.any())) == coarse_counts
+
+
+def test_distilled_outputs_have_the_weights_of_the_loss(make_step):
+    def distilled(*weights):
+        step = with_weights(make_step(), *weights)
+        student = step.grown_network()
+        with torch.no_grad():
+            for head in student.decoder.seg_layers[:1]:  # the coarse one alone forgets
+                head.weight.zero_()
+            images, labels = step.training_batches()[0]
+            passed = forward_both(student, step.previous, images)
+            with_teacher, without = (
+                MiB(kd_weight=weight).loss(passed, labels, step.classes, step.train) for weight in (1.0, 0.0)
+            )
+        return float(with_teacher - without)
+
+    fine, both = distilled(1.0, 0.0), distilled(1.0, 1.0)
+    assert abs(fine - both) > 1e-3 * abs(fine)
+
+
+def test_plop_refuses_a_loss_that_it_would_not_use(make_step):
+    step = make_step()
+    train = replace(step.train, loss=CustomLoss(function=lambda outputs, labels: outputs[0].mean()))
+    with pytest.raises(ConfigError, match="PLOP"):
+        PLOP().begin(replace(step, settings=replace(step.settings, train=train)))
 
 
 def test_lismo_without_its_three_terms_is_mib(make_step):  # T17

@@ -56,6 +56,8 @@ class MiB(NetworkMethod):
         supervised = train.loss.build()(outputs, labels)
         pairs = passed.pairs if self.kd_scales == "all" else passed.pairs[:1]
         kept = over_outputs(
-            pairs, lambda pair: distillation(*pair, classes, self.overlap_kd, self.kd_mean_over_classes)
+            pairs,
+            lambda pair: distillation(*pair, classes, self.overlap_kd, self.kd_mean_over_classes),
+            train.loss.deep_supervision,
         )
         return supervised + self.kd_weight * kept

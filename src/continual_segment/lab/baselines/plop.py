@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from continual_segment.errors import ConfigError
 from continual_segment.lab.baselines.classes import StepClasses
 from continual_segment.lab.baselines.distillation_pass import DistillationPass, forward_both_tapped
 from continual_segment.lab.baselines.marginal import NewLogits, old_logits
@@ -20,7 +21,7 @@ from continual_segment.lab.baselines.pseudo_labels import (
     completed_loss,
 )
 from continual_segment.lab.baselines.step import Learner, LearningStep, NetworkMethod
-from continual_segment.training.loss import over_outputs, shrink_labels
+from continual_segment.training.loss import CustomLoss, over_outputs, shrink_labels
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,12 @@ class PLOP(NetworkMethod):
     """Batches from which the thresholds are computed; never more than a quarter of the training."""
 
     def begin(self, step: LearningStep) -> Learner:
-        student, classes, train = step.grown_network(), step.classes, step.train
+        student, classes, loss_config = step.grown_network(), step.classes, step.train.loss
+        if isinstance(loss_config, CustomLoss):
+            raise ConfigError(
+                "PLOP leaves voxels out of its own cross-entropy and Dice, so it cannot learn with another "
+                "loss. Leave plop out of the methods, or the loss at its default."
+            )
         thresholds = self.thresholds(step)
 
         def loss(images: Tensor, labels: Tensor) -> Tensor:
@@ -67,11 +73,12 @@ class PLOP(NetworkMethod):
                     output,
                     shrunk(completed, output),
                     classes,
-                    train.loss.dice_over,
-                    train.loss.balance,
+                    loss_config.dice_over,
+                    loss_config.balance,
                     self.mean_over,
                     self.old_in_dice,
                 ),
+                loss_config.deep_supervision,
             )
             return learned + self.pod(passed, classes)
 
