@@ -33,48 +33,61 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
-    shown = actions.add_parser(
+    for define in (define_list, define_add, define_remove, define_export, define_shrink, define_info):
+        define(actions)
+
+
+def define_list(actions: argparse._SubParsersAction) -> None:
+    parser = actions.add_parser(
         "list",
         help="list the packs of a model",
         description="List the packs of a model: size, fingerprint, organs and the body parts they cover.",
     )
-    add_model(shown)
-    shown.set_defaults(run=run_list)
+    add_model(parser)
+    parser.set_defaults(run=run_list)
 
-    added = actions.add_parser(
+
+def define_add(actions: argparse._SubParsersAction) -> None:
+    parser = actions.add_parser(
         "add",
         help="install a pack file",
         description="Install a pack file in a model with the same encoder. No other pack changes.",
     )
-    added.add_argument("file", type=Path, metavar="FILE", help="a .pack file")
-    add_model(added)
-    added.add_argument("--name", metavar="NAME", help="install it under another name")
-    added.set_defaults(run=run_add)
+    parser.add_argument("file", type=Path, metavar="FILE", help="a .pack file")
+    add_model(parser)
+    parser.add_argument("--name", metavar="NAME", help="install it under another name")
+    parser.set_defaults(run=run_add)
 
-    removed = actions.add_parser(
+
+def define_remove(actions: argparse._SubParsersAction) -> None:
+    parser = actions.add_parser(
         "remove",
         help="remove a pack; the earlier model is restored to the byte",
         description="Remove a pack from a model. Without it, the model is byte-identical to the earlier one. "
         "Export the pack first to keep it.",
     )
-    removed.add_argument("name", metavar="NAME", help="a pack of the model")
-    add_model(removed)
-    removed.set_defaults(run=run_remove)
+    parser.add_argument("name", metavar="NAME", help="a pack of the model")
+    add_model(parser)
+    parser.set_defaults(run=run_remove)
 
-    exported = actions.add_parser(
+
+def define_export(actions: argparse._SubParsersAction) -> None:
+    parser = actions.add_parser(
         "export",
         help="write a pack to a file, to share it",
         description="Write a pack of a model to one file. It contains no patient data, and `conseg pack add` "
         "installs it in any model with the same encoder.",
     )
-    exported.add_argument("name", metavar="NAME", help="a pack of the model")
-    add_model(exported)
-    exported.add_argument(
+    parser.add_argument("name", metavar="NAME", help="a pack of the model")
+    add_model(parser)
+    parser.add_argument(
         "-o", "--out", type=Path, required=True, metavar="FILE", help="the .pack file to write"
     )
-    exported.set_defaults(run=run_export)
+    parser.set_defaults(run=run_export)
 
-    shrunk = actions.add_parser(
+
+def define_shrink(actions: argparse._SubParsersAction) -> None:
+    parser = actions.add_parser(
         "shrink",
         help="make packs of a model smaller, with the datasets that they were learned from",
         description="Fit smaller blocks to a pack's decoder, choose a plan and train it with the decoder as "
@@ -84,35 +97,37 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "  conseg pack shrink larynx PREPARED -m mymodel -o small.pack\n"
         "  conseg pack shrink larynx=PREPARED1 kidneys=PREPARED2 -m mymodel -o FOLDER --budget 0.97,0.75",
     )
-    shrunk.add_argument(
+    parser.add_argument(
         "packs", nargs="+", metavar="NAME=PREPARED",
         help="a pack and the dataset that it was learned from; a single pack also as NAME PREPARED",
     )  # fmt: skip
-    add_model(shrunk)
-    shrunk.add_argument(
+    add_model(parser)
+    parser.add_argument(
         "-o", "--out", type=Path, required=True, metavar="FILE_OR_FOLDER",
         help="the .pack file to write; of several packs, the folder for NAME.pack of each",
     )  # fmt: skip
-    add_preset(shrunk, default="laptop")
-    add_tau(shrunk)
-    add_minimise(shrunk, choices=("params", "cost"))
-    add_budget(shrunk)
-    add_device(shrunk, default="the preset's")
-    add_quiet(shrunk)
-    shrunk.set_defaults(run=run_shrink)
+    add_preset(parser, default="laptop")
+    add_tau(parser)
+    add_minimise(parser, choices=("params", "cost"))
+    add_budget(parser)
+    add_device(parser, default="the preset's")
+    add_quiet(parser)
+    parser.set_defaults(run=run_shrink)
 
-    info = actions.add_parser(
+
+def define_info(actions: argparse._SubParsersAction) -> None:
+    parser = actions.add_parser(
         "info",
         help="print the content of a pack and how it was trained, as JSON",
         description="Print the content of a pack as JSON: organs, codes, coverage, licence, training card.",
     )
-    info.add_argument(
+    parser.add_argument(
         "pack", metavar="NAME_OR_FILE", help="a pack of the model given with -m, or a .pack file"
     )
-    info.add_argument(
+    parser.add_argument(
         "-m", "--model", type=model_argument, metavar="MODEL", help="the model folder, or `starter`"
     )
-    info.set_defaults(run=run_info)
+    parser.set_defaults(run=run_info)
 
 
 def run_list(args: argparse.Namespace) -> int:
