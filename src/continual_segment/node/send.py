@@ -11,14 +11,15 @@ from pathlib import Path
 
 from pynetdicom import AE
 
-from continual_segment.errors import ConfigError
+from continual_segment.errors import ContinualSegmentError
 from continual_segment.files.dicom.headers import file_at, text
 from continual_segment.node.config import Destination, NodeConfig, TlsConfig
 from continual_segment.node.dicomweb.address import parse_service
 from continual_segment.node.dicomweb.credentials import find_credentials
-from continual_segment.node.dicomweb.http import WebError, WebService
+from continual_segment.node.dicomweb.http import WebService
 from continual_segment.node.dicomweb.services import store_file
 from continual_segment.node.queue import Delivery, Queue
+from continual_segment.node.reason import reason_of
 from continual_segment.node.store import Store
 from continual_segment.node.tls import client_context
 
@@ -29,7 +30,7 @@ STORED_WITH_WARNING = 0xB000
 TIMEOUT_SECONDS = 60
 
 
-class NotSent(Exception):
+class NotSent(ContinualSegmentError):
     """A destination that did not store a result."""
 
 
@@ -47,8 +48,9 @@ class Sender:
             return False
         try:
             self._send(delivery)
-        except (NotSent, WebError, ConfigError, OSError) as error:
-            self._failed(delivery, str(error))
+        except Exception as error:  # a damaged result or a bug of ours costs this delivery alone
+            log.debug("how it came about", exc_info=error)
+            self._failed(delivery, reason_of(error))
         else:
             self.queue.delivered(delivery)
             log.info("series %s: a result was sent to %s.", delivery.series, delivery.destination)

@@ -22,12 +22,12 @@ from continual_segment.clinic.manifest import request_of
 from continual_segment.clinic.outputs import OutputConfig, write_result
 from continual_segment.clinic.read import read_case
 from continual_segment.clinic.segment_case import segment_case
-from continual_segment.errors import ContinualSegmentError, ScanError
+from continual_segment.errors import ScanError
 from continual_segment.files.dicom.instance import read_instance
 from continual_segment.model import Model
-from continual_segment.names import printable
 from continual_segment.node.config import NodeConfig, Rule
 from continual_segment.node.queue import Queue, QueuedSeries
+from continual_segment.node.reason import reason_of
 from continual_segment.node.rules import rule_for
 from continual_segment.node.store import Store
 from continual_segment.processes import WorkerProcess
@@ -176,13 +176,3 @@ class Worker:
         if self._started is not None and process_id is not None:
             with suppress(ProcessLookupError):
                 os.kill(process_id, KILL)
-
-
-def reason_of(error: Exception) -> str:
-    """For logs and status, without words of the patient's headers.
-
-    The first line alone, because lists of series have descriptions; of an unknown error only its kind.
-    """
-    if isinstance(error, (ContinualSegmentError, OSError)):
-        return printable(str(error).splitlines()[0] if str(error) else type(error).__name__, 400)
-    return f"an unexpected {type(error).__name__}; `conseg --debug listen` shows where it happened"
