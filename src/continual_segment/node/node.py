@@ -15,6 +15,7 @@ from continual_segment.errors import ConfigError
 from continual_segment.model import Model
 from continual_segment.node.config import NodeConfig
 from continual_segment.node.queue import Queue
+from continual_segment.node.reason import reason_of
 from continual_segment.node.receive import Receiver, start_server
 from continual_segment.node.send import Sender, web_service
 from continual_segment.node.status import Health, oldest_waiting_seconds, serve_health
@@ -61,7 +62,7 @@ class Node:
             self.queue = Queue(self.store.queue)
             opened.callback(self.queue.close)
             self.queue.recover(self.config.retries.segment)
-            self.store.sweep(self.queue.has)
+            self.store.sweep(self.queue)
             self._start_threads()
             opened.callback(self._stop_threads)
             self._listen(opened)
@@ -146,9 +147,14 @@ class Node:
 
     def _clean_up(self) -> None:
         for series in self.queue.expire(self.config.limits.keep_hours):
-            self.store.delete(series)
-            self.queue.forget(series)
-            log.info("series %s: its files were deleted.", series)
+            try:
+                self.store.delete(series)
+            except OSError as error:  # it stays in the queue, or nobody would know of the patient's data
+                why = reason_of(error)
+                log.error("series %s: not deleted, next attempt in %g s: %s", series, CLEAN_UP_SECONDS, why)
+            else:
+                self.queue.forget(series)
+                log.info("series %s: its files were deleted.", series)
 
     def health(self) -> Health:
         free = self.store.free_mb()

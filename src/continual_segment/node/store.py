@@ -9,8 +9,10 @@ All names are made of hashes: no text from outside becomes part of a path.
 
 from __future__ import annotations
 
+import logging
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +20,13 @@ from filelock import FileLock, Timeout
 
 from continual_segment.errors import ConfigError
 from continual_segment.files.atomic import make_folder, write_bytes
-from continual_segment.node.queue import QueuedSeries
+from continual_segment.node.queue import Queue, QueuedSeries
+
+log = logging.getLogger(__name__)
 
 ENDING = ".dcm"
+OWN_FOLDER = re.compile(r"(?P<series>[0-9a-f]{32})(-[0-9]+)?")
+"""Names of folders of slices and of results."""
 
 
 @dataclass(frozen=True)
@@ -81,19 +87,45 @@ class Store:
         return shutil.disk_usage(self.folder).free / 2**20
 
     def delete(self, series: str) -> None:
-        """All files of a series."""
-        for folder in (self.slices_of(series), *self.results.glob(f"{series}-*")):
-            shutil.rmtree(folder, ignore_errors=True)
+        """All files of a series; raises an OSError where one of them is still there."""
+        results = [each for each in self.results.iterdir() if each.name.startswith(f"{series}-")]
+        delete_folders([self.slices_of(series), *results])
 
     def delete_results(self, series: QueuedSeries, of_others: bool = False) -> None:
-        """The results of this generation of a series, or those of all others."""
+        """The results of this generation of a series, or those of all others.
+
+        What cannot be deleted now is deleted with the series.
+        """
         own = self.results_of(series)
         for folder in self.results.glob(f"{series.id}-*"):
             if (folder == own) != of_others:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def sweep(self, is_known: Callable[[str, str], bool]) -> None:
-        """Delete what a kill left before it was recorded; its sender got no answer and sends it again."""
+    def sweep(self, queue: Queue) -> None:
+        """Delete what a kill left before it was recorded; its sender got no answer and sends it again.
+
+        And what was left of a series that the queue does not have any more.
+        """
+        self._delete_unknown({each.id for each in queue.all_series()})
         for path in (self.folder / "series").glob("*/*"):
-            if not is_known(path.parent.name, path.stem):
+            if not queue.has(path.parent.name, path.stem):
                 path.unlink()
+
+    def _delete_unknown(self, known: set[str]) -> None:
+        for folder in [*(self.folder / "series").iterdir(), *self.results.iterdir()]:
+            name = OWN_FOLDER.fullmatch(folder.name)  # a disk may have folders of its own, such as lost+found
+            if name is None or name["series"] in known:
+                continue
+            try:
+                delete_folders([folder])
+            except OSError as error:
+                log.error("%s: of no series in the queue, and not deleted (%s). Delete it.", folder, error)
+
+
+def delete_folders(folders: Sequence[Path]) -> None:
+    """Delete as much as possible; raise why the rest is still there."""
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    for folder in folders:
+        if folder.exists():
+            shutil.rmtree(folder)
