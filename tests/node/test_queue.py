@@ -112,10 +112,25 @@ def test_a_stop_ends_a_segmentation_and_its_attempt_does_not_count(tmp_path, sen
     queue.close()
 
 
-def test_a_segmentation_that_takes_too_long_is_ended_and_fails(tmp_path, sent):
+def test_a_segmentation_that_takes_too_long_is_ended_and_fails_with_that_reason(tmp_path, sent, caplog):
     config = config_for(tmp_path, 1)
     limits, retries = replace(config.limits, seconds_per_series=1.0), replace(config.retries, segment=1)
     config = replace(config, limits=limits, retries=retries)
     with running(config, WorkerProcess(segment_for_ever, ignore_signals)) as node:
         send(node.address[1], sent)
         until(node, lambda: states(node) == ["failed"])
+        (series,) = node.queue.all_series()
+    assert "longer than 1 s" in series.reason
+    assert "seconds_per_series" in series.reason
+    assert f"series {series.id}: failed: {series.reason}" in caplog.text
+
+
+def test_a_segmentation_that_is_killed_in_time_does_not_blame_the_limit(tmp_path, sent):
+    config = config_for(tmp_path, 1)
+    config = replace(config, retries=replace(config.retries, segment=1))
+    with running(config, WorkerProcess(segment_for_ever, ignore_signals)) as node:
+        send(node.address[1], sent)
+        until(node, lambda: node.worker._process.process_id is not None)
+        node.worker._kill()
+        until(node, lambda: states(node) == ["failed"])
+        assert "longer" not in node.queue.all_series()[0].reason

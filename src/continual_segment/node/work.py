@@ -22,7 +22,7 @@ from continual_segment.clinic.manifest import request_of
 from continual_segment.clinic.outputs import OutputConfig, write_result
 from continual_segment.clinic.read import read_case
 from continual_segment.clinic.segment_case import segment_case
-from continual_segment.errors import ScanError
+from continual_segment.errors import ScanError, WorkerError
 from continual_segment.files.dicom.instance import read_instance
 from continual_segment.model import Model
 from continual_segment.node.config import NodeConfig, Rule
@@ -37,6 +37,10 @@ log = logging.getLogger(__name__)
 
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has one for both
 NO_ORGAN = "No organ was found, so there was nothing to send."
+TOO_LATE = (
+    "Segmenting took longer than {:g} s and was stopped. Raise seconds_per_series in [limits], or let the "
+    "rule do less: fewer organs, less overlap, a GPU."
+)
 
 
 def ignore_signals() -> None:
@@ -75,6 +79,8 @@ class Worker:
         self.config, self.queue, self.store = config, queue, store
         self._process = process or WorkerProcess(segment_series, ignore_signals)
         self._started: float | None = None
+        self._is_late = False
+        """Whether the series is stopped, or about to be, because it takes too long."""
         self._stopping = False
         self._unrecorded: tuple[QueuedSeries, Exception] | None = None
         """A failure that the queue could not store, on a full disk for instance."""
@@ -117,12 +123,7 @@ class Worker:
         folder = self.store.results_of(series)
         job = Job(series.id, self.store.slices_of(series.id), folder, pick=rule.pick)
         log.info("series %s: segmenting, attempt %d.", series.id, series.attempts)
-        self._started = time.monotonic()
-        try:
-            self._process.start(job, rule, formats)
-            self._process.finish()
-        finally:
-            self._started = None
+        self._run(job, rule, formats)
         written = {name: folder / job.file_name(FORMATS[name].ending) for name in formats}
         return [
             (str(written[name].relative_to(self.store.results)), each.name)
@@ -130,6 +131,20 @@ class Worker:
             for name in each.formats
             if written[name].exists()
         ]
+
+    def _run(self, job: Job, rule: Rule, formats: list[str]) -> None:
+        """Let the process do a job, unless `stop_if_late` ends it."""
+        self._is_late = False
+        self._started = time.monotonic()
+        try:
+            self._process.start(job, rule, formats)
+            self._process.finish()
+        except (WorkerError, OSError) as error:  # the latter where it was killed before it had the job
+            if self._is_late:
+                raise WorkerError(TOO_LATE.format(self.config.limits.seconds_per_series)) from error
+            raise
+        finally:
+            self._started = None
 
     def _finished(self, series: QueuedSeries, deliveries: list[tuple[str, str]]) -> None:
         if self.queue.finish(series, deliveries, "" if deliveries else NO_ORGAN):
@@ -160,7 +175,7 @@ class Worker:
         """End a segmentation that takes too long."""
         started = self._started
         if started is not None and time.monotonic() - started > self.config.limits.seconds_per_series:
-            log.error("A series took longer than %g s.", self.config.limits.seconds_per_series)
+            self._is_late = True  # before the process dies: the reason is taken from it
             self._kill()
 
     def stop(self) -> None:
