@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
+import threading
 from dataclasses import replace
 
 import pytest
 from made_node import config_for, running, states, until
 
+from continual_segment.node import node as node_module
 from continual_segment.node import send
 from continual_segment.node.config import Destination
 from continual_segment.node.queue import Queue
@@ -29,6 +31,17 @@ def segmented(store, queue, content, series="a"):
     (store.results / f"{series}-1").mkdir(parents=True)
     (store.results / f"{series}-1" / "a.seg.dcm").write_bytes(content)
     queue.finish(queue.claim(), [(f"{series}-1/a.seg.dcm", "archive")])
+
+
+def with_a_result(folder):
+    """The config of a node that has something to send when it starts."""
+    config = config_for(folder, 1)
+    store = Store(config.folder)
+    store.make()
+    queue = Queue(store.queue)
+    segmented(store, queue, b"")
+    queue.close()
+    return config
 
 
 @pytest.fixture
@@ -60,14 +73,35 @@ def test_an_error_of_any_kind_does_not_end_the_node(tmp_path, monkeypatch, caplo
         raise kind("Doe^Jane")
 
     monkeypatch.setattr(send, "send_file", broken)
-    config = config_for(tmp_path, 1)
-    store = Store(config.folder)
-    store.make()
-    queue = Queue(store.queue)
-    segmented(store, queue, b"")
-    queue.close()
+    config = with_a_result(tmp_path)
     with running(replace(config, retries=replace(config.retries, send=2))) as node:
         until(node, lambda: states(node) == ["failed"])
         assert kind.__name__ in node.queue.all_series()[0].reason
     assert "series a: not sent to archive, next attempt" in caplog.text
     assert "Doe" not in caplog.text
+
+
+def test_a_stop_does_not_wait_for_ever_for_a_destination_and_idles_meanwhile(tmp_path, monkeypatch, caplog):
+    sending, answered, unhandled, stops = threading.Event(), threading.Event(), [], []
+
+    def slow(*given):
+        sending.set()
+        answered.wait(60)
+
+    monkeypatch.setattr(send, "send_file", slow)
+    monkeypatch.setattr(node_module, "STOP_SECONDS", 2.0)
+    monkeypatch.setattr(threading, "excepthook", unhandled.append)
+    with running(with_a_result(tmp_path)) as node:
+        until(node, sending.is_set)
+        stop = node.worker.stop
+        monkeypatch.setattr(node.worker, "stop", lambda: stops.append(stop()))
+    assert 0 < len(stops) <= 25
+    (thread,) = (each for each in node._threads if each.is_alive())
+    answered.set()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert unhandled == []
+    assert "done again after a start" in caplog.text
+    queue = Queue(node.store.queue)
+    assert queue.next_delivery().attempts == 0
+    queue.close()

@@ -83,9 +83,9 @@ class Node:
     def _stop_threads(self) -> None:
         self._stopping.set()
         end = time.monotonic() + STOP_SECONDS
-        while self._dead_threads() != self._threads and time.monotonic() < end:
+        while (living := [each for each in self._threads if each.is_alive()]) and time.monotonic() < end:
             self.worker.stop()  # more than once: its process may just have been starting
-            self._threads[0].join(0.1)
+            living[0].join(0.1)
         if not self._threads[0].is_alive():
             self.worker.close()
 
@@ -123,9 +123,14 @@ class Node:
 
     def _start(self, name: str, step: Callable[[], bool]) -> threading.Thread:
         def run() -> None:
-            while not self._stopping.is_set():
-                if not attempted(step):
-                    self._stopping.wait(self._pause)
+            try:
+                while not self._stopping.is_set():
+                    if not attempted(step):
+                        self._stopping.wait(self._pause)
+            except sqlite3.ProgrammingError:  # the queue was closed: the node did not wait any longer
+                if not self._stopping.is_set():
+                    raise
+                log.warning("The node stopped before a step of `%s` ended; it is done again after a start.", name)
 
         thread = threading.Thread(target=run, name=name, daemon=True)
         thread.start()
