@@ -130,7 +130,7 @@ class Node:
             except sqlite3.ProgrammingError:  # the queue was closed: the node did not wait any longer
                 if not self._stopping.is_set():
                     raise
-                log.warning("The node stopped before a step of `%s` ended; it is done again after a start.", name)
+                log.warning("The node stopped before `%s` had ended; it is done again after a start.", name)
 
         thread = threading.Thread(target=run, name=name, daemon=True)
         thread.start()
