@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1]))  # where this file runs as a program of its own
+from ended_at import Killed, end_at, stop
 from made_scans import CENTRES_MM, ball_labels, write_nifti
 
 from continual_segment.clinic.jobs import Job
@@ -47,30 +45,6 @@ def write(job: Job, model: str) -> None:
 
 def model_of(path: Path) -> str:
     return "old" if read_labels(path).voxels.any() else "new"
-
-
-def end_at(step: int, end: Callable[[], None], setattr_: Callable[[type, str, Any], None]) -> None:
-    """Call `end` before the step-th change of a visible file."""
-    steps = count()
-
-    def watched(change):
-        def changed(path, *target, **options):
-            if ".unfinished" not in str(target[0] if target else path) and next(steps) == step:
-                end()
-            return change(path, *target, **options)
-
-        return changed
-
-    for name in ("replace", "unlink"):
-        setattr_(Path, name, watched(getattr(Path, name)))
-
-
-class Killed(BaseException):
-    """In place of a kill."""
-
-
-def stop() -> None:
-    raise Killed
 
 
 @pytest.fixture

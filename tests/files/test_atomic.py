@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from continual_segment.files import atomic_path, write_json, write_text
-from continual_segment.files.atomic import staged
+from continual_segment.files.atomic import files_of_interrupted, staged
 
 
 def names_in(folder):
@@ -84,16 +85,20 @@ def test_data_that_is_no_json_changes_nothing(tmp_path):
     assert names_in(tmp_path) == ["data.json"]
 
 
-def write_staged(folder, text):
+NAMES = ("a", "m/done", "m/zz", "z/deep/b")
+
+
+def write_staged(folder, text, names=NAMES, outdated=()):
     """Results in several folders, of which `m/done` shows that the others are there."""
-    with staged(folder, last="m/done") as stage:
-        for name in ("a", "m/done", "m/zz", "z/deep/b"):
+    with staged(folder, "m/done", outdated) as stage:
+        for name in names:
             (stage / name).parent.mkdir(parents=True, exist_ok=True)
             (stage / name).write_text(text)
 
 
 def texts_in(folder):
-    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {str(path.relative_to(folder)): path.read_text() for path in files}
 
 
 class Killed(BaseException):
@@ -133,6 +138,32 @@ def test_the_last_file_is_there_only_where_all_others_are_of_the_same_run(step, 
         assert len(made) == 5  # the old mark is removed, four files move
     found = texts_in(folder)
     assert "m/done" not in found or len(set(found.values())) == 1
+
+
+@pytest.mark.parametrize("step", range(6))
+def test_files_that_are_not_made_again_go_after_the_mark_and_are_listed_until_the_new_one_is_there(
+    step, tmp_path, monkeypatch
+):
+    folder = tmp_path / "out"
+    write_staged(folder, "old")
+    with monkeypatch.context() as patched:
+        made = killed_at(step, patched)
+        with suppress(Killed):
+            write_staged(folder, "new", ("c", "m/done"), list(map(Path, NAMES)))
+    found = texts_in(folder)
+    assert len(made) == min(step, 6)  # the old mark and three files are removed, two move
+    assert "m/done" not in found or len(set(found.values())) == 1
+    listed = files_of_interrupted(folder, Path("m/done"))
+    assert set(found) <= set(listed)
+    write_staged(folder, "third", ("d", "m/done"), list(map(Path, listed)))
+    assert texts_in(folder) == {"d": "third", "m/done": "third"}
+    assert files_of_interrupted(folder, Path("m/done")) == []
+
+
+@pytest.mark.parametrize("content", ["{", "7", '{"a": 1}', "[1, null]"])
+def test_a_damaged_list_names_no_file(tmp_path, content):
+    (tmp_path / ".unfinished-done").write_text(content)
+    assert files_of_interrupted(tmp_path, Path("done")) == []
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are named under /proc on Linux")

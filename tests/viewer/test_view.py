@@ -15,7 +15,14 @@ from made_views import HU, made_grid, made_labels, made_scan
 from continual_segment.cli.main import main
 from continual_segment.errors import ConfigError, ContinualSegmentError, DatasetError, ScanError
 from continual_segment.evaluation.evaluate import score_case
-from continual_segment.files import read_labels, read_scan, write_json, write_labels, write_scan
+from continual_segment.files import (
+    read_labels,
+    read_scan,
+    write_json,
+    write_labels,
+    write_scan,
+    write_segments,
+)
 from continual_segment.model.pieces import OrganPieces
 from continual_segment.organs import find_organ
 from continual_segment.segmentation.nested import layers
@@ -158,13 +165,49 @@ def test_two_results_of_one_scan_have_reasons_and_flags_of_their_own(case_folder
         packs = LabelMap((labels.voxels > 0).astype(np.uint8), labels.grid, {1: pack})
         write_labels(folder / "packs" / "case_a.nii.gz", packs)
         islands = [{"organ": "liver", "ml": 500.0, "pieces": 2}] if name == "later" else []
-        write_json(folder / "manifest" / "case_a.json", {"input": {}, "removed_islands": islands})
+        files = ["case_a.nii.gz", "packs/case_a.nii.gz"]
+        manifest = {"input": {}, "removed_islands": islands, "files": files}
+        write_json(folder / "manifest" / "case_a.json", manifest)
     paths = [case_folder / "scans" / "case_a.nii.gz", case_folder / "results", case_folder / "later"]
     (case,) = find_cases(paths)
     maps = prepare_view(case, tmp_path / "view").data["maps"]
     assert [shown["packs"] for shown in maps] == [{1: "one"}, {1: "other"}]
     flags = [[flag["name"] for row in shown["organs"].values() for flag in row["flags"]] for shown in maps]
     assert flags == [[], ["islands"]]
+
+
+def test_files_that_the_manifest_does_not_list_are_of_another_run(case_folder, tmp_path):
+    results, labels = case_folder / "results", made_labels()
+    packs = LabelMap((labels.voxels > 0).astype(np.uint8), labels.grid, {1: "earlier"})
+    write_labels(results / "packs" / "case_a.nii.gz", packs)
+    write_scan(results / "scores" / "case_a.nii.gz", made_scan())
+    write_json(results / "quality" / "case_a.json", {"rule": "earlier", "organs": []})
+    write_segments(results / "case_a.seg.nrrd", [made_labels(moved=3)])
+
+    def shown(**manifest):
+        write_json(results / "manifest" / "case_a.json", manifest)
+        (case,) = find_cases([case_folder / "scans" / "case_a.nii.gz", results])
+        return case, prepare_view(case, tmp_path / "view").data["maps"][0]
+
+    listed = ["case_a.seg.nrrd", "quality/case_a.json"]
+    case, of_listed = shown(files=listed)
+    np.testing.assert_array_equal(case.labels[0].read().voxels, made_labels(moved=3).voxels)
+    assert (of_listed["rule"], of_listed["packs"], of_listed["scores_file"]) == ("earlier", {}, "")
+    case, unknown = shown(input={})  # no list: the label map alone
+    assert (unknown["rule"], unknown["packs"], unknown["scores_file"]) == ("", {}, "")
+    write_json(results / "manifest" / "case_a.json", {"files": ["case_a.rtstruct.dcm"]})
+    (case,) = find_cases([case_folder / "scans" / "case_a.nii.gz", results])
+    assert (case.status, case.labels) == ("failed", ())
+
+
+def test_a_label_map_without_a_manifest_is_shown_with_a_warning(case_folder):
+    """As after a kill while a result was replaced."""
+    write_labels(case_folder / "results" / "case_b.nii.gz", made_labels())
+    case = next(
+        case for case in find_cases([case_folder / "scans", case_folder / "results"]) if case.name == "case_b"
+    )
+    assert (case.status, len(case.labels)) == ("warning", 1)
+    assert "no manifest" in case.notes[0]
 
 
 def test_volumes_are_flagged_by_what_the_packs_of_the_model_saw(case_folder, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from continual_segment.clinic.formats import FORMATS, Labelled, canonical_format, write_format
 from continual_segment.clinic.jobs import Job
 from continual_segment.clinic.manifest import FOLDER, manifest_of
+from continual_segment.clinic.outdated import outdated_files
 from continual_segment.clinic.preview import preview
 from continual_segment.clinic.read import Case
 from continual_segment.clinic.statistics import as_csv, organ_statistics
@@ -118,10 +120,10 @@ def write_result(result: Result, config: OutputConfig, request: Mapping[str, Any
     case = result.case
     job, source, labels, explanation = case.job, case.source, result.labels, result.explanation
     labelled = Labelled(job, source, labels, result.nested, result.on_slices)
-    with staged(job.folder, last=job.beside(Path(), FOLDER, ".json")) as stage:
+    outdated = outdated_files(job, config.formats)
+    with staged(job.folder, job.beside(Path(), FOLDER, ".json"), outdated) as stage:
         for name in config.formats:
             write_format(name, stage, labelled)
-            remove_outdated(name, job, stage)
         if (config.scores or config.explain) and result.scores is not None:
             write_scan(job.beside(stage, "scores"), result.scores)
         if config.explain and explanation is not None:
@@ -141,20 +143,16 @@ def write_result(result: Result, config: OutputConfig, request: Mapping[str, Any
             "writing": time.perf_counter() - started,
         }
         manifest = manifest_of(dict(request), job, source, case.sanity, seconds)
-        files = sorted(str(path.relative_to(stage)) for path in stage.rglob("*") if path.is_file())
+        files = sorted(path.relative_to(stage).as_posix() for path in stage.rglob("*") if path.is_file())
         found = {
             "computed": dict(result.computed),
             "removed_islands": [asdict(each) for each in result.removed],
             "files": files,
         }
         write_json(job.beside(stage, FOLDER, ".json"), manifest | found)
-
-
-def remove_outdated(name: str, job: Job, stage: Path) -> None:
-    """Where a format has no file this time, because no organ was found, that of an earlier run is wrong."""
-    file = job.file_name(FORMATS[name].ending)
-    if FORMATS[name].ending and not (stage / file).exists():
-        (job.folder / file).unlink(missing_ok=True)
+    for own in (job.folder / job.case, job.folder / f"{job.case}_ct"):
+        with suppress(OSError):  # not empty, or not there
+            own.rmdir()
 
 
 def _copies(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

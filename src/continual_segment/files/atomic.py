@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,13 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
 
 
 @contextmanager
-def staged(folder: Path | str, last: Path | str) -> Iterator[Path]:
+def staged(folder: Path | str, last: Path | str, outdated: Collection[Path] = ()) -> Iterator[Path]:
     """A hidden folder whose files move to the same places in `folder` when the block ends without an error.
 
     For results of several files: whatever goes wrong while they are made, none of them is seen. They take
     their names one by one, so `last` is the file, by its path in the folder, whose presence shows that all
     others are there: an old one is removed before the first file moves, and the new one moves at the end.
+    `outdated` are files of earlier results, by their paths in the folder: what is not made again is removed.
     """
     folder = Path(folder)
     new = [each for each in (folder, *folder.parents) if not each.exists()]
@@ -54,7 +55,7 @@ def staged(folder: Path | str, last: Path | str) -> Iterator[Path]:
     try:
         stage.mkdir()
         yield stage
-        _move_in(stage, folder, Path(last))
+        _move_in(stage, folder, Path(last), outdated)
         for each in new:
             _force_to_disk(each.parent)
     finally:
@@ -64,16 +65,39 @@ def staged(folder: Path | str, last: Path | str) -> Iterator[Path]:
                 each.rmdir()
 
 
-def _move_in(stage: Path, folder: Path, last: Path) -> None:
+def files_of_interrupted(folder: Path, last: Path) -> list[str]:
+    """The old and new files among which a stage was killed while it moved; empty where none was."""
+    try:
+        found = json.loads((folder / _list_beside(last)).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+
+def _list_beside(last: Path) -> Path:
+    """Where the files are listed that may be there while `last` is not."""
+    return last.with_name(f"{UNFINISHED}{last.stem}")
+
+
+def _move_in(stage: Path, folder: Path, last: Path, outdated: Collection[Path]) -> None:
     """Each step is on the disk before the next: a power failure leaves no other state than a kill."""
     files = sorted(path.relative_to(stage) for path in stage.rglob("*") if path.is_file())
     for file in files:
         _force_to_disk(stage / file)
-    if (folder / last).exists():
-        (folder / last).unlink()
-        _force_to_disk((folder / last).parent)
+    write_json(folder / _list_beside(last), sorted(file.as_posix() for file in {*files, *outdated}))
+    _remove_files([last], folder)
+    _remove_files(sorted({*outdated} - {*files}), folder)
     _move([file for file in files if file != last], stage, folder)
     _move([file for file in files if file == last], stage, folder)
+    _remove_files([_list_beside(last)], folder)
+
+
+def _remove_files(files: Sequence[Path], folder: Path) -> None:
+    there = [file for file in files if (folder / file).exists()]
+    for file in there:
+        (folder / file).unlink(missing_ok=True)
+    for parent in {file.parent for file in there}:
+        _force_to_disk(folder / parent)
 
 
 def _move(files: Sequence[Path], stage: Path, folder: Path) -> None:

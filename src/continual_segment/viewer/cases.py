@@ -29,6 +29,8 @@ TRUTH = "truth"
 ENDINGS = (".nii.gz", ".nii", ".seg.nrrd", ".nrrd")
 """Of label maps among results, the first that exists."""
 
+NO_MANIFEST = "There is no manifest: these files are not known to be of one run. Segment the scan again."
+
 Status = Literal["failed", "warning", "good"]
 ORDER: tuple[Status, ...] = ("failed", "warning", "good")
 
@@ -43,11 +45,15 @@ class ViewLabels:
     """The folder that `conseg segment` wrote, where the label map is from it."""
     removed: tuple[RemovedIslands, ...] = ()
     """What clean-up removed from it."""
+    files: frozenset[Path] = frozenset()
+    """What was written with it, by paths in the folder of results."""
 
     def beside(self, case: str, kind: str, ending: str = ".nii.gz") -> Path | None:
-        """A file that `conseg segment` wrote beside the label map of a case, where it did."""
-        path = self.results and Job(case, self.results, self.results).beside(self.results, kind, ending)
-        return path if path and path.is_file() else None
+        """A file that `conseg segment` wrote with the label map of a case, where it did."""
+        if self.results is None:
+            return None
+        path = Job(case, self.results, self.results).beside(Path(), kind, ending)
+        return self.results / path if path in self.files and (self.results / path).is_file() else None
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,8 @@ class Manifest:
 
     input: ManifestInput = ManifestInput()
     removed_islands: tuple[RemovedIslands, ...] = ()
+    files: tuple[str, ...] | None = None
+    """Of the result; other files beside them are of another run. None: not known."""
 
     @property
     def is_warning(self) -> bool:
@@ -161,14 +169,21 @@ def _labels_at(path: Path, alone: bool) -> FindLabels:
 def _of_results(folder: Path) -> FindLabels:
     def find(case: str) -> ViewLabels | None:
         check_file_name(case, f"{folder}: the case", ScanError)
-        paths = (folder / f"{case}{ending}" for ending in ENDINGS)
-        path = next((path for path in paths if path.is_file()), None)
+        manifest = _read_manifest(folder, case)
+        names = [f"{case}{ending}" for ending in ENDINGS if _is_of_result(f"{case}{ending}", manifest)]
+        path = next((folder / name for name in names if (folder / name).is_file()), None)
         if path is None:
             return None
-        removed = _read_manifest(folder, case).removed_islands
-        return ViewLabels(folder.resolve().name, partial(read_labels, path), folder, removed)
+        files = frozenset(map(Path, manifest.files or ()))
+        read = partial(read_labels, path)
+        return ViewLabels(folder.resolve().name, read, folder, manifest.removed_islands, files)
 
     return find
+
+
+def _is_of_result(name: str, manifest: Manifest) -> bool:
+    """Without a list of files, a label map is shown, but nothing as the reasons for it."""
+    return manifest.files is None or name in manifest.files
 
 
 def _of_source(title: str, source: LabelSource) -> FindLabels:
@@ -189,7 +204,7 @@ def _read_manifest(results: Path, case: str) -> Manifest:
     """What the manifest of a case records; one that cannot be read is a warning."""
     path = results / MANIFESTS / f"{check_file_name(case, f'{results}: the case', ScanError)}.json"
     if not path.is_file():
-        return Manifest()
+        return Manifest(ManifestInput(warnings=(NO_MANIFEST,)))
     try:
         return read_json(path, Manifest, ScanError, "Segment the scan again.")
     except ContinualSegmentError as error:
