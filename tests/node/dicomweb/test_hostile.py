@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import ssl
 import time
+from functools import partial
 
 import pytest
 from made_archive import Reply, certificate, made_up, needs_openssl
@@ -12,11 +15,13 @@ from made_node import SHORT, segment_balls
 from made_scans import read_header, write_series
 
 from continual_segment.clinic.jobs import Job
+from continual_segment.errors import ContinualSegmentError
 from continual_segment.node.config import Rule
 from continual_segment.node.dicomweb import services
 from continual_segment.node.dicomweb.address import SeriesQuery, parse_service
 from continual_segment.node.dicomweb.credentials import Credentials
-from continual_segment.node.dicomweb.http import Request, WebError, WebService
+from continual_segment.node.dicomweb.http import LocalError, Request, WebError, WebService
+from continual_segment.node.dicomweb.multipart import upload_of
 from continual_segment.node.dicomweb.services import (
     FoundSeries,
     RetrieveLimits,
@@ -163,8 +168,45 @@ def test_objects_of_another_series_too_many_too_few_or_on_a_full_disk_are_refuse
     ]
     for number, (series, limits, reason) in enumerate(cases):
         (tmp_path / str(number)).mkdir()
-        with pytest.raises(WebError, match=reason):
+        with pytest.raises(ContinualSegmentError, match=reason):
             retrieve(tmp_path / str(number), whole, series, limits)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_a_file_that_cannot_be_written_is_an_error_of_this_machine_and_not_tried_again(
+    tmp_path, images, monkeypatch, number
+):
+    def refused(*given):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(services, "_write", refused)
+    with made_up(Reply(parts(*images), RELATED)) as (address, asked):
+        service = WebService(parse_service(address))
+        with pytest.raises(LocalError, match=os.strerror(number)) as found:
+            services.again(partial(retrieve_series, service, SERIES, tmp_path / "series", ROOM))
+    assert str(tmp_path / "series" / "000000.dcm") in str(found.value)
+    assert address not in str(found.value)
+    assert len(asked) == 1
+
+
+def test_a_result_that_cannot_be_read_is_an_error_of_this_machine(tmp_path):
+    path = tmp_path / "case.seg.dcm"
+    path.write_bytes(b"x")
+    upload = upload_of(path)
+    path.unlink()
+    with made_up(as_json([])) as (address, _):
+        asked = WebService(parse_service(address)).ask(Request("POST", "/", "*/*", 1, 60, upload))
+        with pytest.raises(LocalError, match=str(path)):
+            asked.__enter__()
+
+
+def test_a_connection_that_breaks_in_an_answer_is_an_error_of_the_archive(images):
+    slow = Reply(parts(*images), RELATED, headers=(("Transfer-Encoding", "chunked"),))
+    with made_up(slow) as (address, _):  # a body that is not chunked
+        service = WebService(parse_service(address))
+        with service.ask(Request("GET", "/", "*/*", 1, 60)) as answer, pytest.raises(WebError) as found:
+            answer.read_all()
+    assert found.value.transient
 
 
 def test_an_image_that_comes_twice_counts_once(tmp_path, images):

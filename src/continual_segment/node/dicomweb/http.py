@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.message import Message
+from pathlib import Path
 
 from continual_segment.errors import ContinualSegmentError
 from continual_segment.names import printable
@@ -33,6 +34,10 @@ class WebError(ContinualSegmentError):
     def __init__(self, message: str, transient: bool = False) -> None:
         super().__init__(message)
         self.transient = transient
+
+
+class LocalError(ContinualSegmentError):
+    """A file of this machine that cannot be read or written: asking the service again does not help."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +72,14 @@ class Answer:
     """Parsed: get_content_type(), get_param("boundary")."""
     body: http.client.HTTPResponse
     most_bytes: int
+    started: float
+    """By the monotonic clock."""
     _read: int = field(default=0)
 
     def read(self, count: int) -> bytes:
         """At most so many bytes; none at the end."""
-        piece = self.body.read1(count)
+        with network_errors(self.service, self.started):
+            piece = self.body.read1(count)
         self._read += len(piece)
         if self._read > self.most_bytes:
             raise WebError(f"{self.service}: the answer has more than the {self.most_bytes} bytes allowed.")
@@ -99,16 +107,12 @@ class WebService:
         connection = self._connection()
         started = time.monotonic()
         try:
-            connection.connect()
+            with network_errors(self.address, started):
+                connection.connect()
             with _hung_up_after(request.seconds, connection.sock):
-                yield self._answer(connection, request)
-        except ssl.SSLCertVerificationError as error:
-            problem = f"its certificate is not trusted ({error.verify_message})"
-            raise WebError(f"{self.address}: {problem}. SSL_CERT_FILE can name others to trust.") from error
-        except (OSError, http.client.HTTPException) as error:
-            problem = printable(str(error) or type(error).__name__, 120)
-            after = f"after {time.monotonic() - started:.0f} s"
-            raise WebError(f"{self.address}: no complete answer {after} ({problem}).", True) from error
+                with network_errors(self.address, started):
+                    answer = self._answer(connection, request, started)
+                yield answer
         finally:
             connection.close()
 
@@ -119,7 +123,7 @@ class WebService:
         context = self.context or ssl.create_default_context()
         return http.client.HTTPSConnection(where.host, where.port, timeout=SILENCE_SECONDS, context=context)
 
-    def _answer(self, connection: http.client.HTTPConnection, request: Request) -> Answer:
+    def _answer(self, connection: http.client.HTTPConnection, request: Request, started: float) -> Answer:
         headers = {"Accept": request.accept, "Accept-Encoding": "identity", "User-Agent": "continual-segment"}
         if self.credentials:
             headers["Authorization"] = self.credentials.header
@@ -132,7 +136,8 @@ class WebService:
         kind = Message()
         kind["Content-Type"] = response.headers.get("Content-Type", "")
         self._check(response)
-        return Answer(self.address, response.status, kind, response, int(request.most_mb * 2**20))
+        most_bytes = int(request.most_mb * 2**20)
+        return Answer(self.address, response.status, kind, response, most_bytes, started)
 
     def _check(self, response: http.client.HTTPResponse) -> None:
         status = response.status
@@ -147,6 +152,30 @@ class WebService:
         encoding = response.headers.get("Content-Encoding", "identity")
         if encoding != "identity":
             raise WebError(f"{self.address}: the answer is encoded as {printable(encoding, 40)}, unasked.")
+
+
+@contextmanager
+def network_errors(service: WebAddress, started: float) -> Iterator[None]:
+    """Turn errors of a connection into WebErrors; only around what uses the connection."""
+    try:
+        yield
+    except ssl.SSLCertVerificationError as error:
+        problem = f"its certificate is not trusted ({error.verify_message})"
+        raise WebError(f"{service}: {problem}. SSL_CERT_FILE can name others to trust.") from error
+    except (OSError, http.client.HTTPException) as error:
+        problem = printable(str(error) or type(error).__name__, 120)
+        after = f"after {time.monotonic() - started:.0f} s"
+        raise WebError(f"{service}: no complete answer {after} ({problem}).", True) from error
+
+
+@contextmanager
+def local_errors(path: Path, what: str) -> Iterator[None]:
+    """Turn errors of a file of this machine into LocalErrors; `what` is read or written."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise LocalError(f"{path}: cannot be {what} ({reason}). Check space and permissions.") from error
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from email.message import Message
 from email.parser import BytesHeaderParser
 from pathlib import Path
 
-from continual_segment.node.dicomweb.http import Upload
+from continual_segment.node.dicomweb.http import Upload, local_errors
 
 BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,199}[0-9A-Za-z'()+_,./:=?-]")
 """RFC 2046 allows 70 characters; archives use more."""
@@ -101,7 +101,7 @@ def upload_of(path: Path) -> Upload:
 
     def pieces() -> Iterator[bytes]:
         yield before
-        with path.open("rb") as file:
+        with local_errors(path, "read"), path.open("rb") as file:
             while piece := file.read(PIECE_BYTES):
                 yield piece
         yield after

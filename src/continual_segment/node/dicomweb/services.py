@@ -1,7 +1,7 @@
 """What is asked of a DICOMweb service: which CT series it has, one of them, and to store a result.
 
 In:  WebService
-Out: FoundSeries, files in a folder, or nothing where a result is stored; WebError otherwise
+Out: FoundSeries, files in a folder, or nothing where a result is stored; WebError or LocalError otherwise
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from continual_segment.errors import ScanError
 from continual_segment.files.dicom.headers import file_at, text
 from continual_segment.files.dicom.instance import CT_CLASSES, Instance, read_instance
 from continual_segment.node.dicomweb.address import SeriesQuery, is_uid
-from continual_segment.node.dicomweb.http import Answer, Request, WebError, WebService
+from continual_segment.node.dicomweb.http import (
+    Answer,
+    LocalError,
+    Request,
+    WebError,
+    WebService,
+    local_errors,
+)
 from continual_segment.node.dicomweb.multipart import (
     DICOM,
     MultipartError,
@@ -168,7 +175,7 @@ def _images(answer: Answer, series: FoundSeries, folder: Path, limits: RetrieveL
         if len(seen) >= limits.instances:
             raise WebError(f"{answer.service}: a series has more than {limits.instances} objects.")
         path = folder / f"{len(seen):06}.dcm"
-        with path.open("xb") as file:
+        with local_errors(path, "written"), path.open("xb") as file:
             reader.copy(partial(_write, file, folder, limits.free_disk_mb))
         instance = _checked(answer, path, series)
         is_new = instance.uid not in seen
@@ -181,7 +188,7 @@ def _images(answer: Answer, series: FoundSeries, folder: Path, limits: RetrieveL
 
 def _write(file: IO[bytes], folder: Path, free_disk_mb: float, piece: bytes) -> None:
     if shutil.disk_usage(folder).free < free_disk_mb * 2**20:
-        raise WebError(f"{folder.parent}: less than {free_disk_mb:g} MB of disk are free, which are kept.")
+        raise LocalError(f"{folder.parent}: less than {free_disk_mb:g} MB of disk are free, which are kept.")
     file.write(piece)
 
 
