@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from continual_segment.cli.main import main
+from continual_segment.cli.segment import scan_or_archive
 from continual_segment.errors import ConfigError
 from continual_segment.node.config import Destination
 from continual_segment.node.dicomweb.address import is_uid, parse_archive, parse_service
@@ -24,6 +25,13 @@ def test_an_address_names_an_archive_a_study_a_series_or_a_search():
     )
     _, query = parse_archive("dicomweb://h/studies/1.2.3")
     assert query.target("x", 1, 0).startswith("/studies/1.2.3/series?")
+
+
+@pytest.mark.parametrize("scheme", ["dicomweb", "DICOMweb", "dicomweb+http"])
+def test_what_the_command_line_takes_for_an_archive_is_an_address(scheme):
+    text = f"{scheme}://pacs.example.org/root"
+    assert scan_or_archive(text) == text
+    assert parse_archive(text)[0].path == "/root"
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_a_file_that_cannot_be_written_is_an_error_of_this_machine_and_not_tried
     with made_up(Reply(parts(*images), RELATED)) as (address, asked):
         service = WebService(parse_service(address))
         with pytest.raises(LocalError, match=os.strerror(number)) as found:
-            services.again(partial(retrieve_series, service, SERIES, tmp_path / "series", ROOM))
+            services.retried(partial(retrieve_series, service, SERIES, tmp_path / "series", ROOM))
     assert str(tmp_path / "series" / "000000.dcm") in str(found.value)
     assert address not in str(found.value)
     assert len(asked) == 1

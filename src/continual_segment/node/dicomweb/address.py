@@ -20,7 +20,6 @@ from continual_segment.names import printable
 
 SECURE = {"dicomweb": True, "https": True, "dicomweb+http": False, "http": False}
 """Whether a scheme is encrypted."""
-PULL_SCHEMES = ("dicomweb://", "dicomweb+http://")
 HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", re.IGNORECASE)
 PATH = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?")
 ATTRIBUTE = re.compile(r"[A-Za-z][A-Za-z0-9]*|[0-9A-Fa-f]{8}")
@@ -72,11 +71,6 @@ class SeriesQuery:
         values = [*own, *self.filters, ("Modality", "CT"), ("includefield", fields)]
         text = urlencode([*values, ("limit", limit), ("offset", offset)], quote_via=quote, safe=",*-")
         return f"{path}?{text}"
-
-
-def is_archive(text: str) -> bool:
-    """Whether a source is the address of an archive, not a path."""
-    return text.lower().startswith(PULL_SCHEMES)
 
 
 def parse_service(text: str) -> WebAddress:

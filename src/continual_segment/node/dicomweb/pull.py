@@ -41,7 +41,7 @@ from continual_segment.node.dicomweb.http import WebService
 from continual_segment.node.dicomweb.services import (
     FoundSeries,
     RetrieveLimits,
-    again,
+    retried,
     retrieve_series,
     search_series,
     store_file,
@@ -177,7 +177,7 @@ class ArchiveRun:
                 raise
             return Pulled(place, images)
 
-        return again(attempt)
+        return retried(attempt)
 
     def _segment_one(self, series: FoundSeries, coming: Future[Pulled | None]) -> str:
         """A line on what was found."""
@@ -209,7 +209,7 @@ class ArchiveRun:
         for name in set(DICOM_FORMATS) & set(self.outputs.formats):
             path = job.folder / job.file_name(FORMATS[name].ending)
             if path.exists():  # not where no organ was found; then `write_result` has removed an earlier one
-                again(partial(store_file, self.pull.store, path))
+                retried(partial(store_file, self.pull.store, path))
         write_json(self._stored_path(job), self._record(job, self.pull.store))
 
     def _stored_path(self, job: Job) -> Path:

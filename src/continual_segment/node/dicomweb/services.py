@@ -77,7 +77,7 @@ def search_series(service: WebService, query: SeriesQuery) -> list[FoundSeries]:
     found: dict[str, FoundSeries] = {}
     seen: set[str] = set()
     offset = 0
-    while rows := again(partial(_page, service, query, offset)):
+    while rows := retried(partial(_page, service, query, offset)):
         uids = {str(value_of(row, SERIES)) for row in rows}
         if uids <= seen:
             break  # the archive repeats itself
@@ -89,7 +89,7 @@ def search_series(service: WebService, query: SeriesQuery) -> list[FoundSeries]:
     return [found[uid] for uid in sorted(found)]
 
 
-def again(step: Callable[[], Value]) -> Value:
+def retried(step: Callable[[], Value]) -> Value:
     """A step that may fail for a while: tried a few times, with waiting times that double."""
     for attempt in range(ATTEMPTS - 1):
         try:
