@@ -134,6 +134,15 @@ bad("a MetaImage with a name that a terminal obeys", r"voxels are MET_.\[2J with
 bad("an NRRD file that points elsewhere", "one file beside the header")(
     written("scan.nhdr", b"NRRD0004\ntype: short\ndimension: 3\nsizes: 5 6 7\ndata file: /etc/passwd\n\n")
 )
+for fields in (
+    "data file: voxels.raw\ndatafile: /etc/passwd",
+    "datafile: voxels.raw\ndata file: /etc/passwd",
+    "datafile: voxels.raw\ndata file: voxels.raw",
+    "datafile: ../../secret.raw",
+):
+    bad(f"an NRRD file with the voxels in {fields.splitlines()}", "one file beside the header")(
+        written("scan.nhdr", f"NRRD0004\ntype: short\ndimension: 3\nsizes: 5 6 7\n{fields}\n\n".encode())
+    )
 bad("a truncated MetaImage file", "cut short: 100 bytes of voxels")(mha(data=b"\0" * 100))
 bad("text named as MetaImage", "no MetaImage file")(written("scan.mha", b"hello world, no equals\n"))
 bad("a MetaImage of three channels", "with 3 channels")(mha(ElementNumberOfChannels=3))

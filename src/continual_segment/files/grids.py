@@ -60,9 +60,11 @@ def labels_of(path: Path | str, voxels: np.ndarray, affine: np.ndarray, names: d
     return LabelMap(turned, grid, names)
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path, most: int = -1) -> bytes:
+    """The bytes of a file, or the first of them."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return file.read(most)
     except FileNotFoundError:
         raise ScanError(f"{path}: there is no such file. Check the path.") from None
     except OSError as error:

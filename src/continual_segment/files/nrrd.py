@@ -41,6 +41,8 @@ SPACES = {
     "las": np.diag([-1.0, 1.0, 1.0, 1.0]),
 }
 """Name of the space -> what turns its millimetres into ours."""
+DATA_FILE = ("data file", "datafile")
+"""Fields that name the file with the voxels."""
 COMPRESSION_LEVEL = 3  # as for NIfTI
 BROKEN = (
     nrrd.NRRDError,
@@ -78,7 +80,7 @@ def segment_names(header: dict[str, Any]) -> dict[int, str]:
 
 def _load(path: Path) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     """Voxels (x, y, z), affine to our millimetres, header."""
-    if read_bytes(path)[:4] != b"NRRD":
+    if read_bytes(path, 4) != b"NRRD":
         raise ScanError(f"{path}: this is no NRRD file in spite of its name. Export the scan again.")
     try:
         header = dict(nrrd.read_header(str(path)))
@@ -94,11 +96,11 @@ def _load(path: Path) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
 
 
 def _check_header(path: Path, header: dict[str, Any]) -> None:
-    place = str(header.get("data file", header.get("datafile", "")))
-    if place and Path(place).name != place:
+    places = [str(header[field]) for field in DATA_FILE if field in header]  # readers differ in which counts
+    if len(places) > 1 or any(Path(place).name != place for place in places):
         raise ScanError(
-            f"{path}: the voxels are in {printable(place)}; one file beside the header was expected. Save as "
-            ".nrrd."
+            f"{path}: the voxels are in {printable(' and '.join(places))}; one file beside the header was "
+            "expected. Save as .nrrd."
         )
     shape = tuple(int(length) for length in header["sizes"])
     check_shape(path, shape)
