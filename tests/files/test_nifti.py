@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import itertools
 import re
+import struct
+import tracemalloc
 from pathlib import Path
 
 import nibabel as nib
@@ -200,6 +202,59 @@ def test_a_flipped_bit_in_a_gzip_file_is_reported(tmp_path):
     data[-5] ^= 1  # within the checksum
     path.write_bytes(data)
     assert "truncated or damaged" in refused(path)
+
+
+def peak_bytes(function, *arguments):
+    """Of the memory that a call allocates."""
+    tracemalloc.start()
+    try:
+        function(*arguments)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+MEBIBYTE = 2**20
+
+
+def test_a_file_that_unpacks_to_more_than_its_header_speaks_of_costs_no_memory(tmp_path):
+    path = save(tmp_path / "scan.nii", some_scan())
+    packed = tmp_path / "scan.nii.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes() + bytes(400 * MEBIBYTE), 1))
+    assert peak_bytes(read_scan, packed) < 100 * MEBIBYTE
+    np.testing.assert_array_equal(read_scan(packed).voxels.T, some_scan())
+    packed.write_bytes(packed.read_bytes()[:-1])
+    assert "truncated or damaged" in refused(packed)
+
+
+def test_a_header_of_no_possible_size_is_refused_before_its_file_is_unpacked(tmp_path):
+    path = save(tmp_path / "scan.nii", some_scan())
+    data = bytearray(path.read_bytes() + bytes(400 * MEBIBYTE))
+    data[42:48] = struct.pack("<hhh", 32000, 32000, 32000)
+    packed = tmp_path / "scan.nii.gz"
+    packed.write_bytes(gzip.compress(data, 1))
+    assert peak_bytes(refused, packed) < 100 * MEBIBYTE
+    assert "no CT is so large" in refused(packed)
+
+
+@pytest.mark.parametrize("offset", [np.nan, 1e30, -400.0, 1e6])
+def test_voxels_at_a_place_that_cannot_be_are_refused(tmp_path, offset):
+    data = bytearray(save(tmp_path / "scan.nii", some_scan()).read_bytes())
+    data[108:112] = struct.pack("<f", offset)
+    (tmp_path / "scan.nii.gz").write_bytes(gzip.compress(data))
+    assert "damaged or cut short" in refused(tmp_path / "scan.nii.gz")
+
+
+def test_gzip_files_of_several_members_are_read_and_checked_to_the_end(tmp_path):
+    data = save(tmp_path / "scan.nii", some_scan()).read_bytes()
+    parts = [data[:3], b"", data[3:400], data[400:]]
+    packed = b"".join(gzip.compress(part) + bytes(5) for part in parts)
+    path = tmp_path / "scan.nii.gz"
+    path.write_bytes(packed)
+    np.testing.assert_array_equal(read_scan(path).voxels.T, some_scan())
+    for damaged in (packed[:-10], packed + b"more", packed + gzip.compress(b"more")[:-1]):
+        path.write_bytes(damaged)
+        assert "truncated or damaged" in refused(path)
 
 
 def test_a_truncated_plain_file_is_reported(tmp_path):

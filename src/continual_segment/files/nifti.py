@@ -2,7 +2,8 @@
 
 Decides what of the many things a NIfTI file may be is a CT scan or a label map: one volume of three axes
 whose place in the patient is known. Voxels are turned to (z, y, x) near RAS on the way in and back on the way
-out. A compressed file is unpacked whole, so that its checksum is checked.
+out. A compressed file is unpacked whole, so that its checksum is checked, but no more of it is kept in memory
+than its header speaks of: a few megabytes can unpack to any size.
 
 In:  .nii or .nii.gz, NIfTI-1 or NIfTI-2
 Out: Volume or LabelMap; files written are NIfTI-1, the same bytes for the same content
@@ -26,10 +27,12 @@ from nibabel.wrapstruct import WrapStructError
 from continual_segment.errors import ScanError
 from continual_segment.files.atomic import atomic_path
 from continual_segment.files.grids import (
+    LARGEST_FILE_BYTES,
     as_hounsfield,
     as_labels,
     check_affine,
     check_shape,
+    check_size,
     from_canonical,
     labels_of,
     read_bytes,
@@ -55,6 +58,11 @@ BROKEN = (
     struct.error,
 )
 """What nibabel raises on damaged files."""
+GZIP_MARK = b"\x1f\x8b"
+GZIP_WINDOW = zlib.MAX_WBITS | 16  # with the header and checksum of gzip
+HEADER_BYTES = 540  # of NIfTI-2, the longer one
+HEADER_PACKED_WITHIN = 2**20
+PIECE_BYTES = 2**24
 EXTENSION_CODE = 0  # "unknown" in the standard; what other writers of label tables use
 
 
@@ -82,12 +90,13 @@ def write_labels(path: Path, label_map: LabelMap) -> None:
 
 def _load(path: Path) -> tuple[nib.Nifti1Image, np.ndarray]:
     """The image and its voxels (x, y, z) as the file stores them, scaled by its slope."""
-    data = _unpack(path)
-    header_size = {int.from_bytes(data[:4], "little"), int.from_bytes(data[:4], "big")}
-    if not header_size & {348, 540}:
-        raise ScanError(f"{path}: this is no NIfTI file in spite of its name. Convert it to NIfTI.")
-    kind = nib.Nifti1Image if 348 in header_size else nib.Nifti2Image
+    data = read_bytes(path)
+    is_packed = data[:2] == GZIP_MARK  # by content: .nii.gz files that are not compressed do occur
+    start = _unpack(path, data[:HEADER_PACKED_WITHIN], HEADER_BYTES, whole=False) if is_packed else data
+    kind = _kind_of(path, start)
     try:
+        if is_packed:
+            data = _unpack(path, data, _bytes_expected(path, kind, start))
         image = kind.from_bytes(data)
         _check_header(path, image, len(data))
         voxels = np.asanyarray(image.dataobj)
@@ -97,6 +106,24 @@ def _load(path: Path) -> tuple[nib.Nifti1Image, np.ndarray]:
             f"{path}: the NIfTI file is damaged or cut short ({reason}). Copy or convert it again."
         ) from error
     return image, voxels.reshape(voxels.shape[:3])
+
+
+def _kind_of(path: Path, start: bytes) -> type[nib.Nifti1Image]:
+    """NIfTI-1 or NIfTI-2, by the first bytes of a file."""
+    header_size = {int.from_bytes(start[:4], "little"), int.from_bytes(start[:4], "big")}
+    if not header_size & {348, 540}:
+        raise ScanError(f"{path}: this is no NIfTI file in spite of its name. Convert it to NIfTI.")
+    return nib.Nifti1Image if 348 in header_size else nib.Nifti2Image
+
+
+def _bytes_expected(path: Path, kind: type[nib.Nifti1Image], start: bytes) -> int:
+    """Of a whole file: header, extensions and voxels."""
+    header = kind.header_class(start[: kind.header_class.sizeof_hdr])
+    shape, itemsize = header.get_data_shape(), header.get_data_dtype().itemsize
+    check_shape(path, shape)
+    check_size(path, shape, itemsize)
+    offset = min(max(0, header.get_data_offset()), LARGEST_FILE_BYTES)
+    return offset + math.prod(map(int, shape)) * itemsize
 
 
 def _check_header(path: Path, image: nib.Nifti1Image, length: int) -> None:
@@ -115,16 +142,31 @@ def _check_header(path: Path, image: nib.Nifti1Image, length: int) -> None:
     check_affine(path, image.affine)
 
 
-def _unpack(path: Path) -> bytes:
-    data = read_bytes(path)
-    if data[:2] != b"\x1f\x8b":  # judged by content: .nii.gz files that are not compressed do occur
-        return data
+def _unpack(path: Path, data: bytes, most: int, whole: bool = True) -> bytes:
+    """The first bytes of a gzip file; if `whole`, the others are unpacked as well, for the checksum."""
     try:
-        return gzip.decompress(data)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        return _first_unpacked(data, most, whole)
+    except (EOFError, zlib.error) as error:
         raise ScanError(
             f"{path}: the gzip file is truncated or damaged. Copy or download it again."
         ) from error
+
+
+def _first_unpacked(data: bytes, most: int, whole: bool) -> bytes:
+    """As `gzip.decompress`: of any number of members, with zeros after each."""
+    kept: list[bytes] = []
+    while data and (most or whole):
+        member = zlib.decompressobj(GZIP_WINDOW)
+        while not member.eof and (most or whole):
+            piece = member.decompress(data, most or PIECE_BYTES)  # 0 would mean: without a limit
+            if not piece and not member.eof:
+                raise EOFError
+            data = member.unconsumed_tail
+            if most:
+                kept.append(piece)
+                most -= len(piece)
+        data = member.unused_data.lstrip(b"\0")
+    return b"".join(kept)
 
 
 def _image(voxels: np.ndarray, grid: Grid) -> nib.Nifti1Image:
