@@ -24,6 +24,8 @@ from continual_segment.node.dicomweb.credentials import Credentials
 
 SILENCE_SECONDS = 60.0
 """Without a byte for so long, a connection is given up."""
+LOOK_SECONDS = 0.5
+"""How often a request that waits looks whether it is stopped."""
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 """Statuses after which the same request may succeed."""
 
@@ -34,6 +36,10 @@ class WebError(ContinualSegmentError):
     def __init__(self, message: str, transient: bool = False) -> None:
         super().__init__(message)
         self.transient = transient
+
+
+class StoppedError(ContinualSegmentError):
+    """A request that was given up because its answer is no longer wanted."""
 
 
 class LocalError(ContinualSegmentError):
@@ -60,6 +66,8 @@ class Request:
     most_mb: float
     seconds: float
     upload: Upload | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Set by another thread, it ends the request with a StoppedError."""
 
 
 @dataclass
@@ -74,12 +82,14 @@ class Answer:
     most_bytes: int
     started: float
     """By the monotonic clock."""
+    stop: threading.Event
     _read: int = field(default=0)
 
     def read(self, count: int) -> bytes:
         """At most so many bytes; none at the end."""
         with network_errors(self.service, self.started):
             piece = self.body.read1(count)
+        check_wanted(self.service, self.stop)
         self._read += len(piece)
         if self._read > self.most_bytes:
             raise WebError(f"{self.service}: the answer has more than the {self.most_bytes} bytes allowed.")
@@ -104,12 +114,13 @@ class WebService:
     @contextmanager
     def ask(self, request: Request) -> Iterator[Answer]:
         """The answer to a request; the connection ends with the block, or when its time is over."""
+        check_wanted(self.address, request.stop)
         connection = self._connection()
         started = time.monotonic()
         try:
             with network_errors(self.address, started):
                 connection.connect()
-            with _hung_up_after(request.seconds, connection.sock):
+            with _hung_up_in_time(request, connection.sock):
                 with network_errors(self.address, started):
                     answer = self._answer(connection, request, started)
                 yield answer
@@ -137,7 +148,7 @@ class WebService:
         kind["Content-Type"] = response.headers.get("Content-Type", "")
         self._check(response)
         most_bytes = int(request.most_mb * 2**20)
-        return Answer(self.address, response.status, kind, response, most_bytes, started)
+        return Answer(self.address, response.status, kind, response, most_bytes, started, request.stop)
 
     def _check(self, response: http.client.HTTPResponse) -> None:
         status = response.status
@@ -178,18 +189,27 @@ def local_errors(path: Path, what: str) -> Iterator[None]:
         raise LocalError(f"{path}: cannot be {what} ({reason}). Check space and permissions.") from error
 
 
-@contextmanager
-def _hung_up_after(seconds: float, connected: socket.socket) -> Iterator[None]:
-    """Wakes whoever reads from a socket for too long; `http.client` may have forgotten it by then."""
+def check_wanted(service: WebAddress, stop: threading.Event) -> None:
+    if stop.is_set():
+        raise StoppedError(f"{service}: the request was stopped.")
 
-    def hang_up() -> None:
+
+@contextmanager
+def _hung_up_in_time(request: Request, connected: socket.socket) -> Iterator[None]:
+    """Wakes whoever reads from a socket for too long, or after a stop; `http.client` may have forgotten it
+    by then."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        end = time.monotonic() + request.seconds
+        while not request.stop.is_set() and (left := end - time.monotonic()) > 0:
+            if ended.wait(min(LOOK_SECONDS, left)):
+                return
         with suppress(OSError):
             connected.shutdown(socket.SHUT_RDWR)
 
-    timer = threading.Timer(seconds, hang_up)
-    timer.daemon = True
-    timer.start()
+    threading.Thread(target=watch, daemon=True).start()
     try:
         yield
     finally:
-        timer.cancel()
+        ended.set()

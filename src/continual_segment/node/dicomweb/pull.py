@@ -14,7 +14,8 @@ import hashlib
 import logging
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -125,6 +126,7 @@ class ArchiveRun:
         self.pull, self.segmenter, self.output, self.outputs = pull, segmenter, output, outputs
         self.regressor = BodyPartRegressor.read(outputs.body_parts) if outputs.body_parts else None
         self.request = request_of(segmenter, outputs.for_manifest(), self.regressor)
+        self._stop = threading.Event()
 
     def job(self, series: FoundSeries, source: Path) -> Job:
         return Job(series.uid, source, self.output, alone=False, pick=self.outputs.pick)
@@ -146,24 +148,33 @@ class ArchiveRun:
             return False
 
     def segment(self, every: Sequence[FoundSeries]) -> dict[str, str]:
-        """Segment these series; return the failures."""
-        failures: dict[str, str] = {}
+        """Segment these series, once; return the failures."""
         self.output.mkdir(parents=True, exist_ok=True)
         with pulled_folder(self.output) as folder, ThreadPoolExecutor(1) as pool:
-            coming = [pool.submit(self._retrieve, each, folder) for each in every[:1]]
-            for number, series in enumerate(every, start=1):
-                current = coming.pop()
-                coming = [pool.submit(self._retrieve, each, folder) for each in every[number : number + 1]]
-                try:
-                    line = self._segment_one(series, current)
-                    log.info("[%d/%d] %s", number, len(every), line)
-                except Exception as error:  # one bad series must not stop the others
-                    failures[series.uid] = sentence_of(error)
-                    log.error("%s: failed, %s", series.uid, sentence_of(error))
-                    log.debug("how it came about", exc_info=error)
+            try:
+                return self._segment_each(every, lambda series: pool.submit(self._retrieve, folder, series))
+            finally:  # the pool waits for its thread, which after Ctrl-C retrieves what nobody wants
+                self._stop.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _segment_each(
+        self, every: Sequence[FoundSeries], retrieve: Callable[[FoundSeries], Future[Pulled | None]]
+    ) -> dict[str, str]:
+        failures: dict[str, str] = {}
+        coming = [retrieve(each) for each in every[:1]]
+        for number, series in enumerate(every, start=1):
+            current = coming.pop()
+            coming = [retrieve(each) for each in every[number : number + 1]]
+            try:
+                line = self._segment_one(series, current)
+                log.info("[%d/%d] %s", number, len(every), line)
+            except Exception as error:  # one bad series must not stop the others
+                failures[series.uid] = sentence_of(error)
+                log.error("%s: failed, %s", series.uid, sentence_of(error))
+                log.debug("how it came about", exc_info=error)
         return failures
 
-    def _retrieve(self, series: FoundSeries, folder: Path) -> Pulled | None:
+    def _retrieve(self, folder: Path, series: FoundSeries) -> Pulled | None:
         """None where there are results already, which only need to be stored."""
         if self.is_segmented(series) and not self.outputs.overwrite:
             return None
@@ -171,13 +182,13 @@ class ArchiveRun:
         def attempt() -> Pulled:
             place = Path(tempfile.mkdtemp(dir=folder)) / "series"
             try:
-                images = retrieve_series(self.pull.archive, series, place, self.pull.limits)
+                images = retrieve_series(self.pull.archive, series, place, self.pull.limits, self._stop)
             except BaseException:
                 shutil.rmtree(place.parent, ignore_errors=True)
                 raise
             return Pulled(place, images)
 
-        return retried(attempt)
+        return retried(attempt, self._stop)
 
     def _segment_one(self, series: FoundSeries, coming: Future[Pulled | None]) -> str:
         """A line on what was found."""

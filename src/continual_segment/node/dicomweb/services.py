@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import time
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,7 @@ from continual_segment.node.dicomweb.http import (
     Answer,
     LocalError,
     Request,
+    StoppedError,
     WebError,
     WebService,
     local_errors,
@@ -89,15 +90,20 @@ def search_series(service: WebService, query: SeriesQuery) -> list[FoundSeries]:
     return [found[uid] for uid in sorted(found)]
 
 
-def retried(step: Callable[[], Value]) -> Value:
-    """A step that may fail for a while: tried a few times, with waiting times that double."""
+def retried(step: Callable[[], Value], stop: threading.Event | None = None) -> Value:
+    """A step that may fail for a while: tried a few times, with waiting times that double.
+
+    `stop` ends the waiting with a StoppedError.
+    """
+    stop = stop or threading.Event()
     for attempt in range(ATTEMPTS - 1):
         try:
             return step()
         except WebError as error:
             if not error.transient:
                 raise
-            time.sleep(FIRST_WAIT_SECONDS * 2**attempt)
+            if stop.wait(FIRST_WAIT_SECONDS * 2**attempt):
+                raise StoppedError(f"Stopped, and not tried again: {error}") from error
     return step()
 
 
@@ -150,14 +156,22 @@ def items_of(row: Any, tag: str) -> list[Any]:
 
 
 def retrieve_series(
-    service: WebService, series: FoundSeries, folder: Path, limits: RetrieveLimits
+    service: WebService,
+    series: FoundSeries,
+    folder: Path,
+    limits: RetrieveLimits,
+    stop: threading.Event | None = None,
 ) -> list[Instance]:
-    """The CT images of a series as files in a new folder, by WADO-RS; their headers are checked."""
+    """The CT images of a series as files in a new folder, by WADO-RS; their headers are checked.
+
+    `stop`, set by another thread, ends it with a StoppedError.
+    """
     target = f"/studies/{series.study}/series/{series.uid}"
     accept = f'multipart/related; type="{DICOM}"; transfer-syntax=*'
+    wanted = Request("GET", target, accept, limits.series_mb, limits.seconds, stop=stop or threading.Event())
     folder.mkdir()
     try:
-        with service.ask(Request("GET", target, accept, limits.series_mb, limits.seconds)) as answer:
+        with service.ask(wanted) as answer:
             found = list(_images(answer, series, folder, limits))
     except MultipartError as error:
         raise WebError(f"{service.address}: {error}.", transient=error.cut_short) from error
