@@ -69,6 +69,17 @@ def test_quality_counts_voxels_of_the_organ_alone():
     assert "left" not in spleen.touches_edge
 
 
+def test_of_many_packs_each_keeps_its_number():
+    organ = np.array([[[5, 5, 5, 0]]], np.uint16)
+    found = ExplanationBuilder(organ.shape[1:], [f"pack {number}" for number in range(1, 301)])
+    winners = torch.tensor([[[254, 255, 299, -1]]], dtype=torch.int16)
+    found.add(WHOLE, organ, Decision(torch.tensor(organ), torch.ones(1, 1, 4), winners), torch.zeros(1, 1, 4))
+    labels = LabelMap(organ, Grid((1, 1, 4), np.eye(4)), {5: "liver"})
+    packs = packs_on_grid(found, labels, lambda voxels: voxels)
+    assert packs.voxels.tolist() == [[[255, 256, 300, 0]]]
+    assert packs.names[300] == "pack 300"
+
+
 def test_an_organ_that_reaches_the_last_slice_touches_the_edge():
     voxels = np.zeros((3, 4, 5), np.uint16)
     voxels[1, 2, 2] = 7

@@ -6,12 +6,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from made_views import made_labels, made_scan
 
 from continual_segment.files import write_json, write_labels, write_scan
 from continual_segment.viewer.server import ViewerServer
 from continual_segment.viewer.view import open_server
+from continual_segment.volume import LabelMap
 
 
 @pytest.fixture
@@ -26,6 +28,19 @@ def case_folder(tmp_path: Path) -> Path:
         results / "manifest" / "case_a.json", {"input": {"warnings": ["The scan seems to be cropped."]}}
     )
     return tmp_path
+
+
+@pytest.fixture
+def many_packs(case_folder: Path) -> Path:
+    """The case with results, of a model of 300 packs: the liver is of the last, the spleen of the 44th."""
+    results, labels = case_folder / "results", made_labels()
+    numbers = np.select([labels.voxels == 5, labels.voxels == 1], [300, 44]).astype(np.uint16)
+    names = {number: f"pack {number}" for number in range(1, 301)}
+    write_labels(results / "packs" / "case_a.nii.gz", LabelMap(numbers, labels.grid, names))
+    write_labels(results / "case_a.nii.gz", labels)
+    files = ["case_a.nii.gz", "packs/case_a.nii.gz"]
+    write_json(results / "manifest" / "case_a.json", {"files": files})
+    return case_folder
 
 
 @pytest.fixture

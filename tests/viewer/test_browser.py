@@ -105,6 +105,13 @@ def test_the_readout_is_the_value_of_the_label_map(case_folder, open_page):
         assert f"HU{scan[z, y, x]}" in page.inner_text("#readout").replace("\n", "")
 
 
+def test_the_readout_names_the_pack_that_won_among_many(many_packs, open_page):
+    page = open_page(many_packs / "scans" / "case_a.nii.gz", many_packs / "results")
+    for organ, pack in (("liver", "pack 300"), ("spleen", "pack 44")):
+        page.locator(".organ-name", has_text=organ).click()
+        page.locator("#readout .fact", has_text=pack).wait_for()
+
+
 def test_the_right_side_of_the_patient_is_on_the_left(case_folder, open_page):
     """x grows to the patient's right, and the liver is at larger x than the spleen."""
     page = open_page(case_folder / "scans" / "case_b.nii.gz", case_folder / "truth")

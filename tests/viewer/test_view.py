@@ -210,6 +210,16 @@ def test_a_label_map_without_a_manifest_is_shown_with_a_warning(case_folder):
     assert "no manifest" in case.notes[0]
 
 
+def test_the_page_gets_the_numbers_of_many_packs(many_packs, tmp_path):
+    (case,) = find_cases([many_packs / "scans" / "case_a.nii.gz", many_packs / "results"])
+    view = prepare_view(case, tmp_path / "view")
+    numbers = np.fromfile(view.files["packs0.bin"], "<u2").reshape(made_labels().voxels.shape)
+    labels = made_labels().voxels
+    assert [view.data["maps"][0]["packs"][number] for number in (44, 300)] == ["pack 44", "pack 300"]
+    assert (numbers[labels == 5] == 300).all()
+    assert (numbers[labels == 1] == 44).all()
+
+
 def test_volumes_are_flagged_by_what_the_packs_of_the_model_saw(case_folder, tmp_path):
     (case,) = find_cases([case_folder / "scans" / "case_a.nii.gz", case_folder / "truth"])
     whole = prepare_view(case, tmp_path / "view").data["maps"][0]["organs"]

@@ -37,7 +37,7 @@ class ExplanationBuilder:
         """Number of a pack -> its name."""
         self.scanned = scanned
         self.organ = PackedVoxels(plane_shape, np.uint16)
-        self.pack = PackedVoxels(plane_shape, np.uint8)
+        self.pack = PackedVoxels(plane_shape, np.min_scalar_type(len(pack_names)))
         """Number of the winning pack; 0 on background."""
         self.disputed = PackedVoxels(plane_shape, np.uint8)
         """1 where a pack disagrees with the winner."""

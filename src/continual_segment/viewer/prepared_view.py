@@ -168,7 +168,8 @@ def _write_packs(case: ViewCase, index: int, grid: Grid, folder: Path) -> dict[i
     if path is None:
         return {}
     packs = read_labels(path)
-    write_bytes(folder / packs_file(index), labels_on(packs, grid).voxels.astype(np.uint8).tobytes())
+    numbers = labels_on(packs, grid).voxels.astype("<u2")  # as the page reads them: a model may have many
+    write_bytes(folder / packs_file(index), numbers.tobytes())
     return {number: printable(name) for number, name in packs.names.items()}
 
 

@@ -34,8 +34,9 @@ export async function getJson(route) {
   return data;
 }
 
-export async function getBytes(route) {
+// Numbers of this kind of array, such as Uint8Array.
+export async function getNumbers(route, Numbers) {
   const answer = await fetch(route);
   if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
-  return new Uint8Array(await answer.arrayBuffer());
+  return new Numbers(await answer.arrayBuffer());
 }

@@ -1,6 +1,6 @@
 // What is under the crosshair: organ, value in the file, Hounsfield units, pack, probability, reason.
 
-import { byId, element, getBytes, swatch } from "./dom.js";
+import { byId, element, getNumbers, swatch } from "./dom.js";
 
 export class Readout {
   fill(route, data, scene) {
@@ -65,8 +65,8 @@ class Reasons {
 
   async request() {
     this.requested = true;
-    if (Object.keys(this.map.packs).length) this.packs = await getBytes(`${this.route}/${this.map.packs_file}`);
-    if (this.map.scores_file) this.scores = await getBytes(`${this.route}/${this.map.scores_file}`);
+    if (Object.keys(this.map.packs).length) this.packs = await getNumbers(`${this.route}/${this.map.packs_file}`, Uint16Array);
+    if (this.map.scores_file) this.scores = await getNumbers(`${this.route}/${this.map.scores_file}`, Uint8Array);
     byId("planes").dispatchEvent(new Event("reasons"));
   }
 
