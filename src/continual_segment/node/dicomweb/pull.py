@@ -2,6 +2,7 @@
 
     OUT/.pulled-*/      at most two series at a time: the one that is segmented and the next; then deleted
     OUT/...             results, as of a folder of scans; the case is named by the SeriesInstanceUID
+    OUT/pulled/         how many objects each series had, and which were left out
     OUT/stored/         what has been stored in which archive
 
 In:  the address of an archive, opened models
@@ -34,11 +35,11 @@ from continual_segment.clinic.segment_case import announce, segment_case
 from continual_segment.clinic.summary import Summary
 from continual_segment.errors import ConfigError, sentence_of
 from continual_segment.files import write_json
-from continual_segment.files.dicom.instance import Instance
 from continual_segment.files.records import read_json
 from continual_segment.node.config import DICOM_FORMATS
 from continual_segment.node.dicomweb.address import SeriesQuery
 from continual_segment.node.dicomweb.http import WebService
+from continual_segment.node.dicomweb.pulled import Pulled, has_images, is_left_out, write_record
 from continual_segment.node.dicomweb.services import (
     FoundSeries,
     RetrieveLimits,
@@ -51,8 +52,6 @@ from continual_segment.segmentation import MultiSegmenter, Segmenter
 
 log = logging.getLogger(__name__)
 
-FEWEST_SLICES = 3
-"""Localisers have fewer."""
 PULLED, LOCK = ".pulled-", "lock"
 
 
@@ -65,22 +64,6 @@ class PullConfig:
     store: WebService | None = None
     """That results in DICOM are stored in."""
     limits: RetrieveLimits = field(default_factory=RetrieveLimits)
-
-
-@dataclass(frozen=True)
-class Pulled:
-    """A series on the disk."""
-
-    folder: Path
-    images: list[Instance]
-
-    @property
-    def left_out(self) -> str:
-        """Why it is not segmented; empty where it is."""
-        if any(each.is_own for each in self.images):
-            return "was made by this package"
-        slices = sum(each.frames for each in self.images)
-        return f"has {slices} slices" if slices < FEWEST_SLICES else ""
 
 
 def segment_archive(
@@ -96,9 +79,10 @@ def segment_archive(
     own = found[index - 1 :: shards]
     log.info("%s: %d CT series match; %d are in this shard.", pull.archive.address, len(found), len(own))
     run = ArchiveRun(pull, segmenter, output, outputs)
-    left = [each for each in own if outputs.overwrite or not (run.is_segmented(each) and run.is_stored(each))]
+    left = [each for each in own if outputs.overwrite or not run.is_done(each)]
     if len(left) < len(own):
-        log.info("%d of %d are done; --overwrite segments them again.", len(own) - len(left), len(own))
+        done = len(own) - len(left)
+        log.info("%d of %d are done or left out; --overwrite retrieves them again.", done, len(own))
     return run.segment(left)
 
 
@@ -131,10 +115,14 @@ class ArchiveRun:
     def job(self, series: FoundSeries, source: Path) -> Job:
         return Job(series.uid, source, self.output, alone=False, pick=self.outputs.pick)
 
+    def is_done(self, series: FoundSeries) -> bool:
+        """Whether there is nothing to do for a series, as far as the archive's answer to the search shows."""
+        return is_left_out(self.output, series) or (self.is_segmented(series) and self.is_stored(series))
+
     def is_segmented(self, series: FoundSeries) -> bool:
-        """Whether the results are there, of as many images as the archive has."""
+        """Whether the results are there, of all images that the archive has."""
         made_of = up_to_date(self.job(series, self.output), self.request)
-        return made_of is not None and series.instances in (made_of.get("count"), None)
+        return made_of is not None and has_images(self.output, series, made_of.get("count"))
 
     def is_stored(self, series: FoundSeries) -> bool:
         """Whether these results are in the archive, if they shall be."""
@@ -198,9 +186,11 @@ class ArchiveRun:
             return f"{series.uid}: stored."
         try:
             if pulled.left_out:
+                write_record(self.output, series, pulled)
                 return f"{series.uid}: left out, because it {pulled.left_out}."
             job = self.job(series, pulled.folder)
             summary = self._results(job)
+            write_record(self.output, series, pulled)
             self._store(job)
             return summary.line()
         finally:
