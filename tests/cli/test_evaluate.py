@@ -127,7 +127,7 @@ def test_forgetting_between_different_organs_is_refused(folders, tmp_path):
 def test_an_option_that_cannot_be_is_refused(folders, wrong, capsys):
     with pytest.raises(SystemExit):
         conseg(*folders, *wrong)
-    assert "needed" in capsys.readouterr().err or wrong[0] == "--organs"
+    assert "from 1 on was expected" in capsys.readouterr().err or wrong[0] == "--organs"
 
 
 def test_the_help_shows_commands_and_says_what_is_written(capsys):

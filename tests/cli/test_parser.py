@@ -105,6 +105,31 @@ def test_a_budget_that_is_no_number_is_answered_with_an_example(budget, capsys):
     assert "0.97,0.75" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "prepare raw --workers",
+        "evaluate predictions truth --workers",
+        "phantom out --dataset chest --workers",
+        "learn prepared -m model --budget-packs",
+        "segment scan -m model -o out --engine dask://here:1 --attempts",
+        "benchmark -o out --held-out",
+        "benchmark -o out --seeds",
+        "benchmark -o out --cases",
+        "benchmark -o out --iterations",
+        "benchmark -o out --updates",
+    ],
+)
+def test_counts_are_whole_numbers_from_1_on(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)  # for what a command would write
+    for count in ("0", "-1", "1.5", "many", "", "9" * 5000, "\u0663"):
+        with pytest.raises(SystemExit) as end:
+            main([*words.split(), count])
+        assert end.value.code == 2
+        assert "a whole number from 1 on was expected" in capsys.readouterr().err
+    assert 12 in vars(parsed(f"{words} 12")).values()
+
+
 def help_of(words, monkeypatch, capsys, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     with pytest.raises(SystemExit):

@@ -3,12 +3,19 @@
 import numpy as np
 import pytest
 
+from continual_segment.errors import ConfigError
 from continual_segment.lab.protocol import HeldOut, make_example, score, score_and_show
 
 
 @pytest.fixture
 def held_out(raw_datasets, datasets):
     return HeldOut.of(raw_datasets["chest"], datasets["chest"], at_most=1)
+
+
+@pytest.mark.parametrize("at_most", [0, -1])
+def test_a_number_of_scans_that_leaves_some_out_is_refused(raw_datasets, datasets, at_most):
+    with pytest.raises(ConfigError, match=f"At least one scan.*not {at_most}"):
+        HeldOut.of(raw_datasets["chest"], datasets["chest"], at_most)
 
 
 def test_the_scan_to_show_is_the_one_that_was_scored(shared_model_folder, held_out, preset, tmp_path):

@@ -16,6 +16,7 @@ from continual_segment.cli.options import (
     check_device,
     engine_config,
     kinds_by_name,
+    positive_int,
     show,
 )
 from continual_segment.lab.methods import METHODS
@@ -62,7 +63,7 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         help=f"what to compare (default: all, {','.join(METHODS)})",
     )  # fmt: skip
     parser.add_argument(
-        "--seeds", type=int, default=1, metavar="N",
+        "--seeds", type=positive_int, default=1, metavar="N",
         help="learn the later steps of every method with so many seeds from the one first step; tables then "
         "show mean and standard deviation (default: 1)",
     )  # fmt: skip
@@ -76,11 +77,12 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         "conseg learn --anomaly; may be given again",
     )  # fmt: skip
     parser.add_argument(
-        "--cases", type=int, default=24, metavar="N", help="patients per phantom (default: 24)"
+        "--cases", type=positive_int, default=24, metavar="N", help="patients per phantom (default: 24)"
     )
     parser.add_argument(
-        "--held-out", type=int, metavar="N", help="segment at most N scans per dataset (default: all)"
-    )
+        "--held-out", type=positive_int, metavar="N",
+        help="segment at most N scans per dataset (default: all)",
+    )  # fmt: skip
     parser.add_argument(
         "--split", choices=("test", "validation"), default="test",
         help="which scans are segmented: test (default), or those of the validation split, by which "
@@ -91,10 +93,10 @@ def add_parser(subparsers: argparse._SubParsersAction) -> None:
         help="updates of a later step: as many as all stages of conseg learn (default), or the paper's",
     )  # fmt: skip
     parser.add_argument(
-        "--iterations", type=int, metavar="N",
+        "--iterations", type=positive_int, metavar="N",
         help="updates of every later training, for all methods alike (default: the preset's)",
     )  # fmt: skip
-    add_old_spelling(parser, "--updates", "--iterations", type=int)
+    add_old_spelling(parser, "--updates", "--iterations", type=positive_int)
     parser.add_argument(
         "--overlap", type=float, metavar="SHARE",
         help="of neighbouring windows in scans that are scored; less is faster (default: the preset's)",
@@ -163,8 +165,6 @@ def chosen(args: argparse.Namespace, config: ExperimentConfig) -> ExperimentConf
     if args.device is not None:
         config = config.on(device=args.device)
     if args.iterations is not None:
-        if args.iterations < 1:
-            raise ConfigError(f"--iterations is at least 1, not {args.iterations}.")
         if args.budgets == "paper":
             raise ConfigError("--budgets paper sets the number of updates: leave --iterations out.")
         config = replace(config, later=with_iterations(config.later, args.iterations))

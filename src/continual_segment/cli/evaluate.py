@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from continual_segment.cli.options import add_quiet
+from continual_segment.cli.options import add_quiet, positive_int
 
 if TYPE_CHECKING:
     from continual_segment.evaluation import Evaluation, StepForgetting
@@ -81,7 +81,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="what earlier steps wrote for the same dataset, oldest first: adds what was forgotten since",
     )
     parser.add_argument(
-        "--workers", type=_positive, metavar="N", help="processes to score with; all cores by default"
+        "--workers", type=positive_int, metavar="N", help="processes to score with; all cores by default"
     )
     add_quiet(parser)
     parser.add_argument("--json", action="store_true", help="print the JSON, and nothing else, to stdout")
@@ -185,9 +185,3 @@ def _names(text: str) -> list[str]:
     if not names:
         raise argparse.ArgumentTypeError("give organ names with commas between them, such as liver,spleen")
     return names
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"a whole number from 1 on is needed, not {text!r}")
-    return int(text)

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from continual_segment.engine import EngineConfig
 
+MOST_DIGITS = 9
+"""Of a count."""
+
 
 @cache
 def preset_summaries() -> str:
@@ -88,10 +91,17 @@ def add_budget(parser: argparse._ActionsContainer) -> None:
 
 def add_budget_packs(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
-        "--budget-packs", type=int, metavar="N",
+        "--budget-packs", type=positive_int, metavar="N",
         help="the model will have so many packs: what is left of --budget is divided among those to come "
         "(default: this one takes all)",
     )  # fmt: skip
+
+
+def positive_int(text: str) -> int:
+    """The type of every argument that counts something."""
+    if not (text.isascii() and text.isdecimal() and 1 <= len(text) <= MOST_DIGITS) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 on was expected, not {text!r}")
+    return int(text)
 
 
 def shares(text: str) -> tuple[float, float]:
@@ -149,7 +159,7 @@ def add_engine(parser: argparse._ActionsContainer, what: str, seconds: float | N
         "dask://HOST:PORT, dask+tls://HOST:PORT or dask:///PATH/scheduler.json (default: on this machine)",
     )  # fmt: skip
     group.add_argument(
-        "--attempts", type=int, metavar="N",
+        "--attempts", type=positive_int, metavar="N",
         help=f"with --engine: how often a {what} is tried in all where workers die, hang or fail "
         "(default: 3)",
     )  # fmt: skip
@@ -176,7 +186,7 @@ def engine_config(args: argparse.Namespace) -> EngineConfig | None:
 
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one per core)")
+    parser.add_argument("--workers", type=positive_int, metavar="N", help="processes (default: one per core)")
 
 
 def describe_small(card: dict[str, Any]) -> str:

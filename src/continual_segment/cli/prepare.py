@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from continual_segment.cli.options import add_quiet, model_argument, show
+from continual_segment.cli.options import add_quiet, model_argument, positive_int, show
 
 if TYPE_CHECKING:
     from continual_segment.data.prepare import PrepareConfig, PreparedDataset
@@ -78,7 +78,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="another spacing than the preset's, in millimetres",
     )
     parser.add_argument(
-        "--workers", type=_positive, metavar="N", help="processes to work with (default: one per core)"
+        "--workers", type=positive_int, metavar="N", help="processes to work with (default: one per core)"
     )
     add_quiet(parser)
     parser.set_defaults(run=run)
@@ -202,10 +202,3 @@ def _described(dataset: PreparedDataset) -> str:
         f"{spacing} mm (z, y, x).\n"
         f"Prepared in {dataset.folder}"
     )
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"at least 1 was expected, not {text}")
-    return number

@@ -21,7 +21,7 @@ from continual_segment.config import ExperimentConfig
 from continual_segment.data.prepare import prepare
 from continual_segment.data.prepared import PreparedDataset
 from continual_segment.data.raw import RawCase, RawDataset
-from continual_segment.errors import DatasetError
+from continual_segment.errors import ConfigError, DatasetError
 from continual_segment.evaluation.evaluate import score_case
 from continual_segment.evaluation.report import Example, Report, StepScores
 from continual_segment.evaluation.scores import Evaluation, ScoreRow
@@ -65,12 +65,21 @@ class HeldOut:
     def of(
         cls, raw: RawDataset, prepared: PreparedDataset, at_most: int | None, split: HeldOutSplit = "test"
     ) -> HeldOut:
+        check_held_out(at_most)
         names = prepared.case_names(split)[:at_most]
         if not names:
             raise DatasetError(
                 f"{raw.folder}: no case is in the {split} split. At least three cases are needed."
             )
         return cls(raw, [case for case in raw.cases if case.name in names], split)
+
+
+def check_held_out(at_most: int | None) -> None:
+    """Raise where it does not say how many scans of a split are segmented; None takes all."""
+    if at_most is not None and at_most < 1:
+        raise ConfigError(
+            f"At least one scan of every dataset is held out, not {at_most}. Leave it out for all."
+        )
 
 
 def run_protocol(

@@ -193,6 +193,12 @@ def test_a_benchmark_without_a_seed_or_a_method_is_refused():
         with_seeds([], 1)
 
 
+@pytest.mark.parametrize("held_out", [0, -1])
+def test_a_benchmark_without_a_scan_is_refused(held_out):
+    with pytest.raises(ConfigError, match=f"At least one scan.*not {held_out}"):
+        Plan(load_preset("tiny"), {}, {}, ("ours",), held_out=held_out)
+
+
 def arguments(*words):
     parser = argparse.ArgumentParser()
     add_parser(parser.add_subparsers())
@@ -213,7 +219,6 @@ def test_updates_device_and_overlap_of_the_command_line_hold_for_every_method():
 @pytest.mark.parametrize(
     ("option", "sentence"),
     [
-        (("--iterations", "0"), "--iterations is at least 1, not 0"),
         (("--updates", "9", "--budgets", "paper"), "leave --iterations out"),
         (("--overlap", "1.5"), "overlap is a share from 0 to below 1, not 1.5"),
     ],

@@ -19,7 +19,7 @@ from continual_segment.errors import ConfigError
 from continual_segment.lab.baselines import METHODS, ContinualMethod, View
 from continual_segment.lab.baselines.budgets import equal_budget
 from continual_segment.lab.baselines.method import Extra
-from continual_segment.lab.protocol import HeldOutSplit, ProtocolDataset
+from continual_segment.lab.protocol import HeldOutSplit, ProtocolDataset, check_held_out
 from continual_segment.segmentation import SegmentConfig
 from continual_segment.training import TrainConfig
 
@@ -80,6 +80,7 @@ class Plan:
             raise ConfigError(f"budgets are {' or '.join(get_args(Budgets))}, not {self.budgets!r}.")
         if self.split not in get_args(HeldOutSplit):
             raise ConfigError(f"split is {' or '.join(get_args(HeldOutSplit))}, not {self.split!r}.")
+        check_held_out(self.held_out)
         check_methods(self.methods)
 
     @property
