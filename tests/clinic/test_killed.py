@@ -67,6 +67,7 @@ def check(job: Job, step: int) -> None:
     write(job, "new")
     assert is_done(job, MODELS["new"])
     assert {model_of(path) for path in files} == {"new"}
+    assert not list(job.folder.rglob("*.unfinished*"))
 
 
 @pytest.mark.parametrize("step", range(CHANGES + 1))

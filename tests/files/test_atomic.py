@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from continual_segment.files import atomic_path, write_json, write_text
 from continual_segment.files.atomic import files_of_interrupted, staged
@@ -202,3 +206,102 @@ def test_what_fails_while_it_is_made_keeps_the_old_results(tmp_path):
     with pytest.raises(OSError, match="disk full"):
         fail()
     assert set(texts_in(tmp_path / "out").values()) == {"old"}
+
+
+STAGES = ".unfinished"
+HOLD = """
+import sys
+from continual_segment.files.atomic import staged
+with staged(sys.argv[1], "done") as stage:
+    (stage / "done").write_text("patient")
+    print(stage, flush=True)
+    sys.stdin.readline()
+"""
+
+
+def hidden_in(folder):
+    return sorted(path.name for path in (folder / STAGES).glob("*"))
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_and_what_one_needs_that_lives_is_not(
+    tmp_path, python
+):
+    """As in shards of a batch, which write into one folder."""
+    killed, living = (python("-c", HOLD, tmp_path, stdin=subprocess.PIPE) for _ in range(2))
+    stages = [Path(process.stdout.readline().strip()) for process in (killed, living)]
+    killed.kill()
+    killed.wait()
+    assert len(hidden_in(tmp_path)) == 2
+    write_staged(tmp_path, "text")
+    assert hidden_in(tmp_path) == [stages[1].parent.name]
+    _, problems = living.communicate("\n")
+    assert living.returncode == 0, problems
+    assert (tmp_path / "done").read_text() == "patient"
+    assert not (tmp_path / STAGES).exists()
+
+
+def test_a_stage_of_this_process_is_not_taken_for_abandoned(tmp_path):
+    with staged(tmp_path, "first") as stage:
+        (stage / "first").write_text("1")
+        with staged(tmp_path, "second") as other:
+            (other / "second").write_text("2")
+    assert texts_in(tmp_path) == {"first": "1", "second": "2"}
+
+
+def test_a_stage_of_another_machine_is_left_alone_for_a_day(tmp_path, monkeypatch):
+    """Its lock may not be seen here."""
+    with monkeypatch.context() as patched, suppress(Killed):
+        patched.setattr("platform.node", lambda: "elsewhere")
+        patched.setattr("continual_segment.files.atomic._remove", lambda path: None)
+        patched.setattr(shutil, "rmtree", lambda *_, **__: None)
+        with staged(tmp_path, "done") as stage:
+            raise Killed
+    write_staged(tmp_path, "text")
+    assert stage.is_dir()
+    yesterday = time.time() - 25 * 3600
+    os.utime(stage.parent, (yesterday, yesterday))
+    write_staged(tmp_path, "text")
+    assert not (tmp_path / STAGES).exists()
+
+
+def test_without_locks_results_are_written_as_well(tmp_path, monkeypatch):
+    def no_locks(lock):
+        raise NotImplementedError("FileSystem does not appear to support flock")
+
+    monkeypatch.setattr(FileLock, "acquire", no_locks)
+    with staged(tmp_path, "done") as stage:
+        (stage / "done").write_text("1")
+        write_staged(tmp_path, "text")  # another process would do the same
+    assert (tmp_path / "done").read_text() == "1"
+    assert not (tmp_path / STAGES).exists()
+
+
+def test_a_stage_that_is_taken_for_abandoned_before_it_is_locked_costs_nothing(tmp_path, monkeypatch):
+    acquire, removed = FileLock.acquire, []
+
+    def late(lock):
+        if not removed:
+            removed.append(Path(lock.lock_file).parent)
+            shutil.rmtree(removed[0])
+        return acquire(lock)
+
+    monkeypatch.setattr(FileLock, "acquire", late)
+    write_staged(tmp_path, "text")
+    assert removed
+    assert texts_in(tmp_path)["a"] == "text"
+    assert not (tmp_path / STAGES).exists()
+
+
+def test_a_folder_of_a_stranger_does_not_make_a_stage_of_files_elsewhere(tmp_path):
+    elsewhere, out = tmp_path / "elsewhere", tmp_path / "out"
+    (elsewhere / "deadbeef").mkdir(parents=True)
+    (elsewhere / "deadbeef" / "mine").touch()
+    os.utime(elsewhere / "deadbeef", (0, 0))
+    out.mkdir()
+    (out / STAGES).symlink_to(elsewhere)
+    write_staged(out, "text")
+    (out / STAGES).unlink()
+    (out / STAGES).mkdir()
+    (out / STAGES / "deadbeef").symlink_to(elsewhere / "deadbeef")
+    write_staged(out, "text")
+    assert (elsewhere / "deadbeef" / "mine").exists()

@@ -6,17 +6,26 @@ is forced to the disk, and takes its name in one step.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import platform
 import secrets
 import shutil
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 UNFINISHED = ".unfinished-"
 """What the names of files and folders begin with until they are whole."""
+STAGES, FILES = ".unfinished", "files"
+"""OUT/.unfinished/STAGE/files/..., with the lock of its process beside the files."""
+SECONDS_KEPT = 24 * 3600
+"""For which a stage of another machine is left alone: not every file system shows its lock here."""
 
 
 @contextmanager
@@ -51,18 +60,85 @@ def staged(folder: Path | str, last: Path | str, outdated: Collection[Path] = ()
     folder = Path(folder)
     new = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    stage = folder / f"{UNFINISHED}{secrets.token_hex(4)}"
+    _remove_abandoned(folder)
     try:
-        stage.mkdir()
-        yield stage
-        _move_in(stage, folder, Path(last), outdated)
-        for each in new:
-            _force_to_disk(each.parent)
+        with _own_stage(folder) as stage:
+            yield stage
+            _move_in(stage, folder, Path(last), outdated)
+            for each in new:
+                _force_to_disk(each.parent)
     finally:
-        _remove(stage)
         for each in new:  # made for this, and given up where nothing came of it
             with suppress(OSError):
                 each.rmdir()
+
+
+@contextmanager
+def _own_stage(folder: Path) -> Iterator[Path]:
+    """A new stage of this process, which holds its lock until the block ends."""
+    stage, lock = _new_stage(folder)
+    try:
+        (stage / FILES).mkdir()
+        yield stage / FILES
+    finally:
+        _remove(stage / FILES)
+        lock.release()  # before the lock is removed, which Windows requires
+        shutil.rmtree(stage, ignore_errors=True)
+        with suppress(OSError):  # another process has a stage
+            stage.parent.rmdir()
+
+
+def _new_stage(folder: Path) -> tuple[Path, FileLock]:
+    """A stage and its lock, which is held unless the file system has no locks."""
+    while True:  # before it is locked, another process may take a stage for abandoned: then there is another
+        stage = folder / STAGES / secrets.token_hex(4)
+        lock = _lock_of(stage)
+        with suppress(FileNotFoundError, Timeout):
+            stage.mkdir(parents=True)
+            _take(lock)
+            if stage.is_dir():
+                return stage, lock
+            lock.release()
+
+
+def _lock_of(stage: Path) -> FileLock:
+    """Named after this machine."""
+    machine = hashlib.sha256(platform.node().encode()).hexdigest()[:16]
+    return FileLock(stage / f"lock-{machine}", timeout=0)
+
+
+def _take(lock: FileLock) -> bool:
+    """Take a lock; False where the file system has none, Timeout where another process holds it."""
+    try:
+        lock.acquire()
+    except (FileNotFoundError, Timeout):
+        raise
+    except (NotImplementedError, OSError):
+        return False
+    return True
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove the stages of processes that were killed: results of patients, which nobody sees."""
+    stages = folder / STAGES
+    if stages.is_symlink():  # of a stranger, it may lead anywhere
+        return
+    for stage in stages.glob("[0-9a-f]" * 8):
+        with suppress(OSError):  # its process lives, or another one removes it
+            _remove_if_abandoned(stage)
+    with suppress(OSError):
+        stages.rmdir()
+
+
+def _remove_if_abandoned(stage: Path) -> None:
+    lock = _lock_of(stage)
+    is_free = Path(lock.lock_file).exists() and _take(lock)
+    if is_free or time.time() - stage.stat().st_mtime > SECONDS_KEPT:
+        shutil.rmtree(stage, ignore_errors=True)
+        lock.release()
+        shutil.rmtree(
+            stage, ignore_errors=True
+        )  # the lock itself, where it cannot be removed while it is held
 
 
 def files_of_interrupted(folder: Path, last: Path) -> list[str]:
