@@ -8,7 +8,7 @@ import torch
 
 from continual_segment.model import Model, verify
 from continual_segment.model.fingerprint import probe_logits
-from continual_segment.model.verify import check_outputs
+from continual_segment.model.verify import _check_file, check_outputs
 
 
 def failures(folder):
@@ -51,6 +51,16 @@ def test_a_flip_anywhere_in_the_header_is_found(model_folder):
         assert failures(model_folder) == {"chest"}, position
         path.write_bytes(whole)
     assert verify(model_folder).good
+
+
+def test_only_of_a_pack_it_is_said_to_remove_and_to_add_it(model_folder):
+    for name in ("encoder.safetensors", "body_parts.safetensors", "packs/chest.pack"):
+        path = model_folder / name
+        path.write_bytes(path.read_bytes() + b" ")
+        model = Model.open(model_folder)
+        sentence = _check_file(model, name).sentence
+        assert f"{path} has changed" in sentence
+        assert ("Remove the pack" in sentence) == name.startswith("packs/")
 
 
 def test_a_truncated_and_a_missing_pack_are_found(model_folder):

@@ -68,9 +68,11 @@ def _check_file(model: Model, name: str) -> Finding | None:
         return Finding(part, False, f"{path} is missing. Restore it from a copy.")
     found = sha256(path.read_bytes())
     if found != model.files[name]:
+        is_pack = name in {pack_file(pack) for pack in model.pack_names}
+        advice = "Remove the pack and add it anew" if is_pack else "Restore it"
         return Finding(
             part, False, f"{path} has changed: sha256 {found[:12]}, expected {model.files[name][:12]}. "
-            "Remove the pack and add it anew from a copy.",
+            f"{advice} from a copy.",
         )  # fmt: skip
     return None
 
