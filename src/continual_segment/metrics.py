@@ -57,14 +57,6 @@ class OrganScore:
         return (diagonal_mm, diagonal_mm) if self.distances_excluded else (self.hd95_mm, self.asd_mm)
 
 
-def score_organ(
-    prediction: np.ndarray, truth: np.ndarray, spacing_mm: tuple[float, float, float]
-) -> OrganScore:
-    """Score one organ given as two masks (z, y, x)."""
-    masks = np.asarray(prediction, bool).view(np.uint8), np.asarray(truth, bool).view(np.uint8)
-    return score_labels(*masks, [1], spacing_mm)[1]
-
-
 def score_labels(
     prediction: np.ndarray,
     truth: np.ndarray,

@@ -69,7 +69,6 @@ def test_what_was_prepared_can_be_opened_again(prepared, raw, tiny):
     assert opened.splits == prepared.splits
     case = opened.case(tiny.cases[0])
     assert case.raw_scan == raw.cases[0].scan.resolve()
-    assert case.raw_labels == (raw.cases[0].labels[0].resolve(),)
 
 
 def test_two_at_once_in_one_folder_wait_for_each_other(prepared, raw_folder, config):

@@ -32,7 +32,6 @@ class PreparedCase:
     grid: Grid
     """Place in the patient, with our axes; `frame` relates the arrays to it."""
     raw_scan: Path
-    raw_labels: tuple[Path, ...]
     foreground_rows: dict[int, tuple[int, int]]
     """Per label present, its rows in the foreground table."""
     intensity: FittedIntensity
@@ -101,13 +100,12 @@ class PreparedCase:
             raise DatasetError(
                 f"{file}: $.foreground has label {label}, the dataset {organs} organs. {ADVICE}"
             )
-        scan, *labels = (Path(path) for path, _, _ in record.seen)
+        scan, *_ = (path for path, _, _ in record.seen)  # then the label files
         return cls(
             name=folder.name,
             folder=folder,
             grid=record.grid.grid,
-            raw_scan=scan,
-            raw_labels=tuple(labels),
+            raw_scan=Path(scan),
             foreground_rows=record.foreground,
             intensity=ON_INPUT if record.frame else record.intensity or intensity.fitted(),
             frame=record.frame or NetworkFrame(),

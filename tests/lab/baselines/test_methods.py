@@ -31,7 +31,7 @@ from continual_segment.lab.baselines.plop import PLOP
 from continual_segment.lab.baselines.pooled import channel_distance, cube_distance
 from continual_segment.lab.baselines.rcil import RCIL
 from continual_segment.lab.baselines.state import read_state
-from continual_segment.lab.baselines.step import LearningStep, newest_pack, training_batches
+from continual_segment.lab.baselines.step import LearningStep, largest_pack, training_batches
 from continual_segment.model import Model, OrganPack, verify
 from continual_segment.model.model import encoder_fingerprint
 from continual_segment.networks import Decoder, DecoderPlan
@@ -99,7 +99,7 @@ def make_step(base_model_folder, datasets, settings):
 
     def make():
         model = Model.open(base_model_folder)
-        pack = newest_pack(model)
+        pack = largest_pack(model)
         teacher = SegmentationNetwork(model.load_encoder(), pack.decoder()).freeze()
         classes = StepClasses.of(pack.organs, datasets["chest"].organs)
         return LearningStep(teacher, classes, datasets["chest"], settings)

@@ -135,9 +135,9 @@ def learn_step(
         return Model.open(folder)
     dataset = dataset.learnable()
     before = Model.open(previous)
-    newest = newest_pack(before)
-    teacher = SegmentationNetwork(before.load_encoder(), newest.decoder()).freeze().to(settings.train.device)
-    classes = StepClasses.of(newest.organs if method.keeps == "one network" else (), dataset.organs)
+    largest = largest_pack(before)
+    teacher = SegmentationNetwork(before.load_encoder(), largest.decoder()).freeze().to(settings.train.device)
+    classes = StepClasses.of(largest.organs if method.keeps == "one network" else (), dataset.organs)
     step = LearningStep(teacher, classes, dataset, settings, read_state(previous) if state is None else state)
     run = folder.with_name(f"{folder.name}.runs") / name
     torch.manual_seed(settings.train.seed)
@@ -156,7 +156,7 @@ def learn_step(
         )
     )
     new_state = learner.finish()
-    earlier = newest.pieces if method.keeps == "one network" else {}
+    earlier = largest.pieces if method.keeps == "one network" else {}
     card = training_card(method, step, learner, rows[-1]) | {FIRST_STEP: first_step_of(before)}
     kept = [before.pack(pack) for pack in before.pack_names] if method.keeps == "old decoders" else []
 
@@ -269,6 +269,6 @@ def write_model(
     building.rename(folder)
 
 
-def newest_pack(model: Model) -> OrganPack:
+def largest_pack(model: Model) -> OrganPack:
     """The pack with most organs; the only one of a network that knows all."""
     return max((model.pack(name) for name in model.pack_names), key=lambda pack: len(pack.organs))

@@ -10,7 +10,6 @@ from continual_segment.lab.phantom.sweeps import Tube
 
 EYE = (31.5, 65.0, 622.0)
 JAW_JOINT = (51.0, 8.0, 600.0)
-CHIASM = (0.0, 20.0, 632.0)
 
 
 def _jaw() -> Solid:

@@ -75,8 +75,6 @@ REGION_STARTS = {  # lower end-plates that part the body
     "chest": LEVELS["T11"].bottom,
     "head_neck": LEVELS["T2"].bottom,
 }
-CANAL_BEHIND_MM = {"L": 27.0, "T": 24.0, "C": 18.0}
-"""Distance of the middle of the spinal canal behind the middle of the body."""
 
 
 def canal_y(z: float) -> float:
