@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from continual_segment.errors import ContinualSegmentError, DatasetError
-from continual_segment.names import LONGEST_NAME, check_file_name, did_you_mean, printable
+from continual_segment.names import LONGEST_NAME, check_file_name, did_you_mean, printable, some_of
 
 HOSTILE = [
     "", " ", ".", "..", "../x", "a/b", "a\\b", "/etc/passwd", "C:x", "a\nb", "a\x1b[31m", "a\0b", "NUL",
@@ -52,3 +52,10 @@ def test_the_nearest_known_names_are_suggested():
     known = ["segment", "prepare", "learn"]
     assert did_you_mean("segmnet", known) == "Did you mean segment? "
     assert did_you_mean("unicorn", known) == ""
+
+
+def test_the_first_of_many_names_are_listed_and_the_others_counted():
+    assert some_of(["a", "b"]) == "a, b"
+    assert some_of((str(number) for number in range(7)), 3) == "0, 1, 2 and 4 more"
+    assert some_of([]) == "none"
+    assert some_of(["left\x1b[2Jlung", "x" * 999], longest=20) == f"left\ufffd[2Jlung, {'x' * 20}..."

@@ -30,6 +30,13 @@ def printable(text: str, longest: int = LONGEST_NAME) -> str:
     return clean if len(clean) <= longest else f"{clean[:longest]}..."
 
 
+def some_of(names: Iterable[str], at_most: int = 5, longest: int = LONGEST_NAME) -> str:
+    """The first names of a list, printable, and how many more there are."""
+    every = list(names)
+    more = f" and {len(every) - at_most} more" if len(every) > at_most else ""
+    return ", ".join(printable(name, longest) for name in every[:at_most]) + more or "none"
+
+
 def did_you_mean(given: str, known: Iterable[str]) -> str:
     """A question with the nearest known names, for an error before the names there are; or nothing."""
     near = get_close_matches(given, list(known), 2)

@@ -207,6 +207,7 @@ def test_a_folder_that_is_not_there_is_reported(tmp_path):
 
 
 def test_a_folder_that_is_no_dataset_tells_what_was_looked_for_and_found(tmp_path):
+    assert "found an empty folder" in refused(tmp_path)
     (tmp_path / "notes.txt").touch()
     (tmp_path / "scans").mkdir()
     message = refused(tmp_path)

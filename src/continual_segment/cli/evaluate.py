@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from continual_segment.cli.options import add_quiet, positive_int
+from continual_segment.names import some_of
 
 if TYPE_CHECKING:
     from continual_segment.evaluation import Evaluation, StepForgetting
-
-MOST_NAMES_SHOWN = 5
 
 DESCRIPTION = """\
 Compare label maps with the truth: Dice (DSC), 95th percentile of the surface distance (HD95) and average
@@ -164,10 +163,7 @@ def _report(evaluation: Evaluation, output: Path | None) -> None:
     ):
         if names:
             cases = "case" if len(names) == 1 else "cases"
-            more = ", ..." if len(names) > MOST_NAMES_SHOWN else ""
-            print(
-                f"{len(names)} {cases} {title}: {', '.join(names[:MOST_NAMES_SHOWN])}{more}", file=sys.stderr
-            )
+            print(f"{len(names)} {cases} {title}: {some_of(names)}", file=sys.stderr)
     tables = f" Tables in {output}." if output else ""
     print(f"Cases scored: {_counts(evaluation)}.{tables}", file=sys.stderr)
 

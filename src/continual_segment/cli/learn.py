@@ -23,6 +23,7 @@ from continual_segment.cli.options import (
     show,
 )
 from continual_segment.errors import ConfigError
+from continual_segment.names import some_of
 
 if TYPE_CHECKING:
     from continual_segment.data.prepared import PreparedDataset
@@ -154,7 +155,7 @@ def describe(pack: OrganPack, model: Path) -> str:
     from continual_segment.learning.step import run_folder
 
     return (
-        f"{model} now has pack '{pack.name}': {shortened([organ.name for organ in pack.organs])}.\n"
+        f"{model} now has pack '{pack.name}': {some_of((organ.name for organ in pack.organs), 12)}.\n"
         f"Validation Dice on patches {pack.card['validation_patch_dice']:.3f}; log and curves in "
         f"{run_folder(model, pack.name)}.\n"
         f"{describe_small(pack.card)}"
@@ -174,8 +175,3 @@ def describe_head(head: AnomalyHead, model: Path) -> str:
         f"{model} now has anomaly head '{head.name}', learned from {', '.join(head.anomalies)}: Dice on "
         f"validation patches {head.card['validation_patch_dice']:.3f}."
     )
-
-
-def shortened(names: list[str], at_most: int = 12) -> str:
-    more = len(names) - at_most
-    return ", ".join(names[:at_most]) + (f" and {more} more" if more > 0 else "")

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from continual_segment.files import is_scan_file, name_of_scan
-from continual_segment.names import printable
+from continual_segment.names import printable, some_of
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,6 @@ LABELS = "segmentations"
 """Folder beside a ct.nii.gz."""
 NO_SCANS = (".txt", ".json", ".csv", ".tsv", ".md", ".html", ".pdf", ".log", ".raw", ".zraw", ".raw.gz")
 """Suffixes of files that are not listed: notes, tables, and voxels that belong to a header file."""
-MOST_NAMES_SHOWN = 5
 
 
 def scans_by_layout(folder: Path, output: Path) -> list[Path]:
@@ -52,9 +51,7 @@ def warn_of_left_out(folder: Path, left_out: Collection[str]) -> None:
 
 def listed(names: Collection[str]) -> str:
     """The number of names and the first of them, such as `2 (a, b)`."""
-    shown = [printable(name) for name in sorted(names)[:MOST_NAMES_SHOWN]]
-    more = ["..."] if len(names) > MOST_NAMES_SHOWN else []
-    return f"{len(names)} ({', '.join([*shown, *more])})"
+    return f"{len(names)} ({some_of(sorted(names))})"
 
 
 def left_out(folder: Path, taken: Collection[Path], output: Path) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from continual_segment.names import printable
+from continual_segment.names import printable, some_of
 from continual_segment.segmentation.clean_up import RemovedIslands
 from continual_segment.segmentation.explanation import organs_at_faces
 from continual_segment.segmentation.nested import Nesting, nesting_of
@@ -64,9 +64,7 @@ class Summary:
     def _missing_line(self) -> list[str]:
         if not self.missing:
             return []
-        more = len(self.missing) - MOST_MISSING_SHOWN
-        names = ", ".join(map(printable, self.missing[:MOST_MISSING_SHOWN]))
-        return [f"Not found: {names}{f' and {more} more' if more > 0 else ''}."]
+        return [f"Not found: {some_of(self.missing, MOST_MISSING_SHOWN)}."]
 
     def _removed_line(self) -> list[str]:
         """Names the command as well: `conseg view`, which prints this too, has no such option."""

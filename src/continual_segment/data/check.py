@@ -24,6 +24,7 @@ import numpy as np
 from continual_segment.data.layouts import RawCase
 from continual_segment.errors import ScanError
 from continual_segment.files import name_of_scan, read_labels, read_scan
+from continual_segment.names import some_of
 from continual_segment.organs import canonical_name
 from continual_segment.volume import Grid, LabelMap, Volume
 
@@ -220,4 +221,4 @@ def _listed(numbers: Sequence[int] | np.ndarray) -> str:
     numbers = [int(number) for number in numbers]
     if len(numbers) > 4 and all(later == earlier + 1 for earlier, later in pairwise(numbers)):
         return f"{numbers[0]} to {numbers[-1]}"
-    return ", ".join(map(str, numbers[:20])) + (" and more" if len(numbers) > 20 else "")
+    return some_of(map(str, numbers), 20)

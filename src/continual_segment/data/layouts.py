@@ -22,7 +22,7 @@ from continual_segment.data.meta_table import published_splits
 from continual_segment.data.splits import Split
 from continual_segment.errors import DatasetError
 from continual_segment.files import FORMATS, is_scan_file, name_of_scan
-from continual_segment.names import check_file_name, printable
+from continual_segment.names import check_file_name, printable, some_of
 from continual_segment.organs import find_organ
 
 Layout = Literal["nnunet", "decathlon", "totalsegmentator"]
@@ -86,14 +86,14 @@ def _name_problem(name: str, what: str) -> str:
 
 def _no_dataset(folder: Path) -> str:
     inside = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
-    found = ", ".join(inside[:6]) + (f" and {len(inside) - 6} more" if len(inside) > 6 else "")
+    found = some_of(inside, 6) if inside else "an empty folder"
     nested = sorted(folder.glob("*/dataset.json"))
     hint = (
         f"Did you mean {nested[0].parent}?" if nested else "docs/dataset_format.md shows the three layouts."
     )
     return (
         f"{folder}: this is no dataset. Looked for dataset.json (nnU-Net, Decathlon) and for */ct.nii.gz "
-        f"with */segmentations (TotalSegmentator); found {found or 'an empty folder'}. {hint}"
+        f"with */segmentations (TotalSegmentator); found {found}. {hint}"
     )
 
 

@@ -25,7 +25,7 @@ from continual_segment.data.splits import SPLITS, Split
 from continual_segment.errors import DatasetError
 from continual_segment.files.atomic import write_json
 from continual_segment.files.records import as_record
-from continual_segment.names import check_file_name
+from continual_segment.names import check_file_name, some_of
 from continual_segment.organs import Organ
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class PreparedDataset:
         if missing:
             raise DatasetError(
                 f"{folder}: {len(missing)} of {len(dataset.splits)} cases are missing "
-                f"({', '.join(missing[:5])}{', …' if len(missing) > 5 else ''}). "
+                f"({some_of(missing)}). "
                 "Run `conseg prepare` again; it only makes what is missing."
             )
         return dataset

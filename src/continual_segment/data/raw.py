@@ -19,7 +19,7 @@ from continual_segment.data.check import CaseReport, LoadedCase, check_case, loa
 from continual_segment.data.layouts import FoundDataset, Layout, RawCase, find_dataset
 from continual_segment.data.splits import Split, split_cases
 from continual_segment.errors import DatasetError
-from continual_segment.names import printable
+from continual_segment.names import printable, some_of
 from continual_segment.organs import Organ, find_organ
 from continual_segment.processes import for_each, workers_for
 from continual_segment.volume import LabelMap, Volume
@@ -126,7 +126,7 @@ def _notes(reports: Sequence[CaseReport]) -> Iterator[str]:
     without_organs = [report.case for report in reports if report.without_organs]
     if without_organs:
         share = f"{len(without_organs)} of {len(reports)} cases"
-        yield f"No organ is labelled in {share}: {_some(without_organs)}."
+        yield f"No organ is labelled in {share}: {some_of(without_organs)}."
     voxels: Counter[tuple[str, str]] = Counter()
     cases: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for report in reports:
@@ -135,10 +135,6 @@ def _notes(reports: Sequence[CaseReport]) -> Iterator[str]:
             cases[pair].append(report.case)
     for pair, count in voxels.most_common():
         yield (
-            f"The masks of {' and '.join(pair)} overlap in {count} voxels of {_some(cases[pair])}; "
+            f"The masks of {' and '.join(pair)} overlap in {count} voxels of {some_of(cases[pair])}; "
             "the organ that is smaller in the case keeps them."
         )
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -12,7 +12,7 @@ Out: Evaluation
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from continual_segment.evaluation.label_source import LabelSource, Pair, open_la
 from continual_segment.evaluation.scores import Evaluation, ScoreRow
 from continual_segment.evaluation.splits import ScoredSplit, choose_splits, none_scored
 from continual_segment.metrics import score_labels
+from continual_segment.names import some_of
 from continual_segment.organs import canonical_name, wholes_of
 from continual_segment.processes import for_each
 from continual_segment.volume import Grid, LabelMap
@@ -130,8 +131,8 @@ def _describe(grid: Grid) -> str:
 
 def _nothing_in_common(predictions: Path, predicted: LabelSource, truth: Path, true: LabelSource) -> str:
     return (
-        f"No case of {predictions} ({_some(predicted.case_names)}) has a truth of the same name in {truth} "
-        f"({_some(true.case_names)}). Name each prediction after its case, as in case_01.nii.gz."
+        f"No case of {predictions} ({_some(predicted)}) has a truth of the same name in {truth} "
+        f"({_some(true)}). Name each prediction after its case, as in case_01.nii.gz."
     )
 
 
@@ -145,7 +146,5 @@ def _check_organs(truth: Path, true_organs: set[str], wanted: Sequence[str] | No
         )
 
 
-def _some(names: Iterable[str], most: int = 3) -> str:
-    listed = sorted(names)
-    more = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + more if listed else "none"
+def _some(source: LabelSource) -> str:
+    return some_of(sorted(source.case_names), 3)

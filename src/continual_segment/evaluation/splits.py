@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, get_args
 
 from continual_segment.data.splits import SPLITS, Split
 from continual_segment.errors import ConfigError, DatasetError
-from continual_segment.names import printable
+from continual_segment.names import some_of
 
 ScoredSplit = Literal["train", "validation", "test", "all"]
 SplitSource = Literal["prepared dataset", "case names", "not known"]
@@ -111,7 +111,7 @@ def none_scored(truth: Path, splits: CaseSplits, paired: Collection[str]) -> Dat
     """Predictions there are, but not of the split requested."""
     counts = splits.counts(paired)
     found = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    some = printable(", ".join(sorted(paired)[:3]))
+    some = some_of(sorted(paired), 3)
     return DatasetError(
         f"{truth}: none of the {len(paired)} cases with a prediction ({some}) is in the split "
         f"{splits.scored}; found: {found}. Segment cases of that split, or score another with --split."

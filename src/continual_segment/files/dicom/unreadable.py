@@ -15,7 +15,7 @@ from pydicom.uid import UID
 
 from continual_segment.errors import ScanError
 from continual_segment.files.dicom.headers import DicomFile, text
-from continual_segment.names import printable
+from continual_segment.names import some_of
 
 MOST_NAMED = 3
 
@@ -74,9 +74,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _names(path: Path, unreadable: Sequence[Unreadable]) -> str:
-    names = [printable(_below(path, each.file.name)) for each in unreadable[:MOST_NAMED]]
-    more = len(unreadable) - len(names)
-    return ", ".join(names) + (f" and {more} more" if more else "")
+    return some_of((_below(path, each.file.name) for each in unreadable), MOST_NAMED)
 
 
 def _below(path: Path, name: str) -> str:

@@ -13,8 +13,10 @@ from pathlib import Path
 from continual_segment.errors import ConfigError
 from continual_segment.lab.benchmark.results import Results
 from continual_segment.model import Model
+from continual_segment.names import some_of
 
 MOST_FILES_SHOWN = 3
+LONGEST_PATH = 1000
 
 
 def check_first_steps(results: Results) -> None:
@@ -25,7 +27,7 @@ def check_first_steps(results: Results) -> None:
             if fingerprint and path not in files.setdefault(fingerprint, []):
                 files[fingerprint].append(path)
         if len(files) > 1:
-            found = "\n".join(f"  {fingerprint}: {some(paths)}" for fingerprint, paths in files.items())
+            found = "\n".join(f"  {fingerprint}: {_some(paths)}" for fingerprint, paths in files.items())
             raise ConfigError(
                 f"{results.paths.folder}: results start from {len(files)} different trainings of the first "
                 f"step, {dataset}, and cannot be compared in one table. Encoders and files:\n{found}\n"
@@ -69,6 +71,5 @@ def unrecorded_note(results: Results) -> str:
     return f"First step not recorded: {', '.join(methods)}." if methods else ""
 
 
-def some(paths: Sequence[Path]) -> str:
-    more = f" and {len(paths) - MOST_FILES_SHOWN} more" if len(paths) > MOST_FILES_SHOWN else ""
-    return ", ".join(map(str, paths[:MOST_FILES_SHOWN])) + more
+def _some(paths: Sequence[Path]) -> str:
+    return some_of(map(str, paths), MOST_FILES_SHOWN, LONGEST_PATH)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from continual_segment.errors import ModelError
 from continual_segment.model.nnunet.architecture import NnunetArchitecture
-from continual_segment.names import printable
+from continual_segment.names import printable, some_of
 from continual_segment.networks.blocks import Kernel
 
 Shape = tuple[int, ...]
@@ -138,10 +138,7 @@ def _wrong_shapes(weights: Mapping[str, Tensor], expected: Mapping[str, Shape]) 
 def _listed(what: str, names: Iterable[str]) -> list[str]:
     """One phrase with the first names and how many there are; empty where there is none."""
     found = list(names)
-    if not found:
-        return []
-    more = ", ..." if len(found) > MOST_EXAMPLES else ""
-    return [f"{len(found)} {what} ({printable(', '.join(found[:MOST_EXAMPLES]), 400)}{more})"]
+    return [f"{len(found)} {what} ({some_of(found, MOST_EXAMPLES)})"] if found else []
 
 
 def _without_duplicates(weights: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
