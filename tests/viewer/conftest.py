@@ -15,6 +15,8 @@ from continual_segment.viewer.server import ViewerServer
 from continual_segment.viewer.view import open_server
 from continual_segment.volume import LabelMap
 
+REASONS = {"packs": ".nii.gz", "scores": ".nii.gz", "quality": ".json"}
+
 
 @pytest.fixture
 def case_folder(tmp_path: Path) -> Path:
@@ -24,9 +26,12 @@ def case_folder(tmp_path: Path) -> Path:
         write_labels(tmp_path / "truth" / f"{name}.nii.gz", made_labels())
     results = tmp_path / "results"
     write_labels(results / "case_a.nii.gz", made_labels(moved=2))
-    write_json(
-        results / "manifest" / "case_a.json", {"input": {"warnings": ["The scan seems to be cropped."]}}
-    )
+    reasons = [f"{kind}/case_a{ending}" for kind, ending in REASONS.items()]
+    manifest = {
+        "input": {"warnings": ["The scan seems to be cropped."]},
+        "files": ["case_a.nii.gz", *reasons],  # some tests write the reasons, too
+    }
+    write_json(results / "manifest" / "case_a.json", manifest)
     return tmp_path
 
 
