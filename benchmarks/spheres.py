@@ -4,6 +4,7 @@ With everything in sight, a right MiB keeps old organs and fine-tuning loses the
 forget on whole-body data is then their nature, and no mistake of ours.
 
     python benchmarks/spheres.py [--iterations 120] [--methods mib,rcil:kd_weight=10]
+    python benchmarks/spheres.py --first 100 --iterations 1000 --optimiser sgd --methods plop,rcil
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ from continual_segment.networks import Decoder, DecoderPlan, GeneralEncoder, Net
 from continual_segment.networks.segmentation_network import SegmentationNetwork
 from continual_segment.organs import find_organ
 from continual_segment.training import LossConfig, Objective, TrainConfig, TrainingRun, history, train
+from continual_segment.training.train_config import Optimiser
 
 NETWORK = NetworkConfig((6, 12), ((3, 3, 3), (3, 3, 3)), ((1, 1, 1), (2, 2, 2)))
 SIZE, RADIUS = 12, 3.0
 BRIGHTNESS = (0.0, 0.6, 1.2)
 ORGANS = tuple(map(find_organ, ("liver", "spleen", "aorta")))
 UNSEEN = 99
+RATES: dict[Optimiser, float] = {"muon": 0.02, "sgd": 0.01}
 
 
 class Balls(Dataset):
@@ -74,9 +77,9 @@ class BallStep(LearningStep):
         return Balls(self.dataset.labelled, self.dataset.labelled, self.train.iterations)  # type: ignore[attr-defined]
 
 
-def settings(iterations: int) -> TrainConfig:
-    loss = LossConfig(dice_over="present")
-    return TrainConfig(iterations, iterations, "muon", 0.02, loss=loss, validation_batches=0)
+def settings(iterations: int, optimiser: Optimiser = "muon") -> TrainConfig:
+    loss, rate = LossConfig(dice_over="present"), RATES[optimiser]
+    return TrainConfig(iterations, iterations, optimiser, rate, loss=loss, validation_batches=0)
 
 
 def first_network(config: TrainConfig, folder: Path) -> SegmentationNetwork:
@@ -135,16 +138,18 @@ def dice(network: SegmentationNetwork, batches: int = 8) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--iterations", type=int, default=120)
+    parser.add_argument("--iterations", type=int, default=120, help="of every step")
+    parser.add_argument("--first", type=int, help="of the first step, which is learned with Muon")
+    parser.add_argument("--optimiser", choices=RATES, default="muon", help="of later steps")
     names = [name for name, method in METHODS.items() if method.keeps == "one network"]
     parser.add_argument("--methods", default=",".join(names))
     args = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     history.curves_png = lambda rows: b""  # drawing takes longer than these runs
-    config = settings(args.iterations)
+    config = settings(args.iterations, args.optimiser)
     print("| method | first ball | second | third |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        first = first_network(config, Path(folder) / "first")
+        first = first_network(settings(args.first or args.iterations), Path(folder) / "first")
         print(f"| after the first step | {dice(first)[0]:.3f} | | |", flush=True)
         for name in args.methods.split(","):
             network = learn_all(make_method(name), first, config, Path(folder) / name, (1, 2))
