@@ -3,7 +3,7 @@
     python benchmarks/steps_figures.py RESULTS_JSON ORDER PICTURE
 
 Those in docs/pictures: results/benchmark_143 A and B (benchmark_143_steps.png, benchmark_143_steps_B.png),
-results/benchmark A (benchmark_steps.png), results/open_kbp A (real_scans_steps.png).
+results/benchmark A (benchmark_steps.png). That of results/open_kbp is figures/steps_A.png of its benchmark.
 """
 
 from __future__ import annotations
