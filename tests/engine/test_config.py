@@ -84,5 +84,5 @@ def test_a_missing_extra_is_one_sentence(monkeypatch):
     from continual_segment.engine.dask_cluster import connect
 
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(ConfigError, match=r"continual-segment\[dask\]"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[dask\]'"):
         connect("tcp://127.0.0.1:9", "dask://127.0.0.1:9")

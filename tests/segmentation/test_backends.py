@@ -46,7 +46,7 @@ def test_a_gpu_computes_in_half_precision_and_a_cpu_does_not():
 
 def test_a_missing_extra_gets_a_sentence(monkeypatch, preset):
     monkeypatch.setitem(__import__("sys").modules, "openvino", None)
-    with pytest.raises(ConfigError, match=r"pip install 'continual-segment\[openvino\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[openvino\]'"):
         start_encoder(GeneralEncoder(preset.network), "openvino")
 
 
