@@ -98,7 +98,7 @@ def architectures(packs: Sequence[OrganPack]) -> list[Architecture]:
 def stage_shares(pack: OrganPack) -> dict[str, float]:
     """Seconds of each stage after training, per second of training where that is known."""
     seconds: dict[str, Any] = pack.card.get("seconds", {})
-    if "train" not in seconds:
+    if not seconds.get("train"):  # or rounded to 0, as of a tiny network on a fast machine
         return {}
     return {name: taken / seconds["train"] for name, taken in seconds.items() if name != "train"}
 

@@ -164,7 +164,7 @@ class RunState:
             "loss": sum(self.losses) / len(self.losses),
             self.run.measure: self.run.validate() if self.run.validate else float("nan"),
             "learning_rate": self.run.config.learning_rate_at(self.done - 1),
-            "seconds": round(self.seconds, 1),
+            "seconds": round(self.seconds, 2),
         }
 
     def save(self) -> None:
