@@ -6,10 +6,13 @@ Out: Volume or LabelMap; label maps as .seg.nrrd
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import nrrd
 import numpy as np
@@ -18,6 +21,7 @@ from continual_segment.errors import ScanError
 from continual_segment.files.atomic import atomic_path
 from continual_segment.files.grids import (
     LPS_TO_RAS,
+    by,
     check_affine,
     check_shape,
     check_size,
@@ -43,6 +47,18 @@ SPACES = {
 """Name of the space -> what turns its millimetres into ours."""
 DATA_FILE = ("data file", "datafile")
 """Fields that name the file with the voxels."""
+SKIPS = ("line skip", "lineskip", "byte skip", "byteskip")
+"""Fields that say how much there is before the voxels."""
+UNPACKERS: dict[str, Callable[[BinaryIO], Any]] = {
+    "gzip": gzip.open,
+    "gz": gzip.open,
+    "bzip2": bz2.open,
+    "bz2": bz2.open,
+}
+"""Files that unpack what they read, by encoding."""
+BYTES_PER_VOXEL = 8
+"""At most."""
+PIECE_BYTES = 2**22
 COMPRESSION_LEVEL = 3  # as for NIfTI
 BROKEN = (
     nrrd.NRRDError,
@@ -83,10 +99,12 @@ def _load(path: Path) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     if read_bytes(path, 4) != b"NRRD":
         raise ScanError(f"{path}: this is no NRRD file in spite of its name. Export the scan again.")
     try:
-        header = dict(nrrd.read_header(str(path)))
-        _check_header(path, header)
-        affine = _affine(path, header)
-        voxels, _ = nrrd.read(str(path), index_order="F")
+        with path.open("rb") as file:
+            header = dict(nrrd.read_header(file))
+            _check_header(path, header)
+            affine = _affine(path, header)
+            _check_unpacked(path, header, file)
+            voxels = nrrd.read_data(header, file, str(path), index_order="F")
     except (*BROKEN, AttributeError) as error:
         reason = " ".join(str(error).split())
         raise ScanError(
@@ -107,7 +125,40 @@ def _check_header(path: Path, header: dict[str, Any]) -> None:
     kinds = header.get("kinds") or []
     if str(header["type"]) == "block" or any("color" in str(kind).lower() for kind in kinds):
         raise ScanError(f"{path}: voxels are colours or blocks; plain numbers were expected. Export as CT.")
-    check_size(path, shape, 8)
+    check_size(path, shape, BYTES_PER_VOXEL)
+
+
+def _check_unpacked(path: Path, header: dict[str, Any], file: BinaryIO) -> None:
+    """Raise where compressed voxels unpack to more than the header speaks of: pynrrd unpacks all there is.
+
+    The file is behind its header, and is left there.
+    """
+    if (encoding := str(header["encoding"])) not in UNPACKERS:
+        return
+    if any(int(header.get(field, 0)) > 0 for field in SKIPS):
+        raise ScanError(f"{path}: compressed voxels follow skipped lines or bytes. Save the scan without.")
+    apart = next((str(header[field]) for field in DATA_FILE if field in header), None)
+    most = BYTES_PER_VOXEL * prod(int(length) for length in header["sizes"])
+    if apart is None:
+        start = file.tell()
+        size = _unpacked_size(file, encoding, most)
+        file.seek(start)
+    else:
+        with (path.parent / apart).open("rb") as data:
+            size = _unpacked_size(data, encoding, most)
+    if size > most:
+        raise ScanError(
+            f"{path}: the compressed voxels unpack to more than the {by(header['sizes'])} voxels of the "
+            "header. The file is damaged: copy or export it again."
+        )
+
+
+def _unpacked_size(file: BinaryIO, encoding: str, most: int) -> int:
+    """Bytes that compressed data unpacks to; counting ends above `most`."""
+    size, unpacked = 0, UNPACKERS[encoding](file)
+    while size <= most and (piece := unpacked.read(PIECE_BYTES)):
+        size += len(piece)
+    return size
 
 
 def _affine(path: Path, header: dict[str, Any]) -> np.ndarray:
