@@ -41,7 +41,7 @@ def table(results: Results) -> str:
         rows = finished(results, budget)
         lines += [row(results, key, name, found) for name, found in rows.items()]
         if len(rows) == len(results["whole"]):
-            lines.append(sums(results, key, rows))
+            lines += [sums(results, key, rows), organs_row(results, key, rows)]
     return "\n".join([*lines, *speed(results), *control(results)]) + "\n"
 
 
@@ -79,6 +79,27 @@ def sums(results: Results, key: str, rows: dict[str, dict[str, Any]]) -> str:
         f"{test[0]:.4f}", f"{test[1]:.4f}", f"{100 * (test[0] - test[1]):.2f}",
         f"{shrinking:.0f} / {sum(each['training_cpu_s'] for each in whole):.0f}",
     )  # fmt: skip
+
+
+def organs_row(results: Results, key: str, rows: dict[str, dict[str, Any]]) -> str:
+    """Dice where every organ counts once, not every pack."""
+    fields = ("validation_whole", "validation_trained", "test_dice")
+    before, after, small = (
+        over_organs(results, {name: row[field] for name, row in rows.items()}) for field in fields
+    )
+    whole = over_organs(results, {name: results["whole"][name]["test_dice"] for name in rows})
+    organs = sum(results["whole"][name]["organs"] for name in rows)
+    return line(
+        key, "all organs", organs, "", "", "",
+        f"{before:.4f}", "", f"{after:.4f}", f"{whole:.4f}", f"{small:.4f}", f"{100 * (whole - small):.2f}",
+        "",
+    )  # fmt: skip
+
+
+def over_organs(results: Results, values: dict[str, float]) -> float:
+    """Mean of values of packs, each counted once per organ."""
+    organs = {name: results["whole"][name]["organs"] for name in values}
+    return sum(values[name] * organs[name] for name in values) / sum(organs.values())
 
 
 def speed(results: Results) -> list[str]:
@@ -129,13 +150,13 @@ def forms(results: Results) -> str:
 
 def pareto(results: Results) -> bytes:
     """Mean Dice of the test splits against size and time."""
-    points = sorted([*map(point, measured(results)), whole_point(results)])
+    points = sorted([*(point(results, budget) for budget in measured(results)), whole_point(results)])
     figure = Figure(figsize=(10.5, 3.2), layout="constrained")
     for number, (axis, label) in enumerate(zip(figure.subplots(1, 3, sharey=True), AXES, strict=True)):
         axis.plot([p[number] for p in points], [p[3] for p in points], "o-", color="tab:blue")
         axis.plot(points[-1][number], points[-1][3], "o", color="black", label="whole decoders")
         axis.set(xlabel=label, xlim=(0, None))
-    figure.axes[0].set(ylabel="mean Dice, test scans")
+    figure.axes[0].set(ylabel="mean Dice of all organs, test scans")
     figure.axes[-1].legend(fontsize=7, loc="lower right")
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=100)
@@ -147,19 +168,19 @@ def measured(results: Results) -> list[dict[str, Any]]:
     return [budget for budget in results.get("budgets", {}).values() if "segment" in budget]
 
 
-def point(budget: dict[str, Any]) -> tuple[float, float, float, float]:
-    rows = [found for name, found in budget.items() if name != "segment"]
+def point(results: Results, budget: dict[str, Any]) -> tuple[float, float, float, float]:
+    rows = finished(results, budget)
     return (
-        sum(found["parameters"] for found in rows),
-        sum(found["multiply_adds"] for found in rows),
+        sum(found["parameters"] for found in rows.values()),
+        sum(found["multiply_adds"] for found in rows.values()),
         sum(budget["segment"]["small"]) / sum(budget["segment"]["whole"]),
-        fmean(found["test_dice"] for found in rows),
+        over_organs(results, {name: found["test_dice"] for name, found in rows.items()}),
     )
 
 
 def whole_point(results: Results) -> tuple[float, float, float, float]:
-    whole = results["whole"].values()
-    return len(whole), len(whole), 1.0, fmean(each["test_dice"] for each in whole)
+    whole = {name: each["test_dice"] for name, each in results["whole"].items()}
+    return len(whole), len(whole), 1.0, over_organs(results, whole)
 
 
 def seeds(runs: Sequence[Results]) -> str:
@@ -171,7 +192,6 @@ def seeds(runs: Sequence[Results]) -> str:
         names = list(runs[0]["whole"])
         if not all(len(packs) == len(names) for packs in found):
             continue
-        organs = [runs[0]["whole"][name]["organs"] for name in names]
         pairs = [
             [(run["whole"][name]["test_dice"], packs[name]["test_dice"]) for name in names]
             for run, packs in zip(runs, found, strict=True)
@@ -181,13 +201,12 @@ def seeds(runs: Sequence[Results]) -> str:
             each = [of_run[number] for of_run in pairs]
             lines.append(line(key, name, whole["organs"], whole["test_scans"], *compared(each)))
         everything = [
-            tuple(
-                sum(n * pair[i] for n, pair in zip(organs, of_run, strict=True)) / sum(organs) for i in (0, 1)
-            )
-            for of_run in pairs
+            tuple(over_organs(run, dict(zip(names, dice, strict=True))) for dice in zip(*of_run, strict=True))
+            for run, of_run in zip(runs, pairs, strict=True)
         ]
+        organs = sum(runs[0]["whole"][name]["organs"] for name in names)
         scans = sum(runs[0]["whole"][name]["test_scans"] for name in names)
-        lines.append(line(key, "all organs", sum(organs), scans, *compared(everything)))
+        lines.append(line(key, "all organs", organs, scans, *compared(everything)))
     return "\n".join(lines) + "\n"
 
 
