@@ -2,8 +2,9 @@
 
     python benchmarks/steps_figures.py RESULTS_JSON ORDER PICTURE
 
-Those in docs/pictures: results/benchmark_143 A and B (benchmark_143_steps.png, benchmark_143_steps_B.png),
-results/benchmark A (benchmark_steps.png). That of results/open_kbp is figures/steps_A.png of its benchmark.
+Those in docs/pictures: results/benchmark_143_first A and B (benchmark_143_first_steps.png, ..._B.png),
+results/benchmark A (benchmark_steps.png). Those of results/benchmark_143 and results/open_kbp are
+figures/steps_A.png of their benchmarks.
 """
 
 from __future__ import annotations
