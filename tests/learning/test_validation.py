@@ -128,3 +128,20 @@ def test_a_score_of_other_labels_is_not_taken_over(phantom_step):
     for step in (phantom_step, phantom_step, other):
         Judge(step, 3).remember("score", {}, lambda: asked.append(None))
     assert len(asked) == 2
+
+
+def test_decoders_are_judged_in_the_precision_of_the_training(phantom_step):
+    settings = replace(phantom_step.settings, precision="bfloat16")
+    seen, asked = [], []
+
+    def answers(features):
+        seen.append(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32)
+        yield None, torch.zeros(1, phantom_step.organs + 1, *features[0].shape[2:])
+
+    for step in (phantom_step, replace(phantom_step, settings=settings)):
+        judge = Judge(step, 1)
+        judge.dice_of_all(answers)
+        judge.remember("score", {}, lambda: asked.append(None))
+    assert seen == [torch.float32, torch.bfloat16]
+    assert len(asked) == 2
+    assert not torch.is_autocast_enabled("cpu")

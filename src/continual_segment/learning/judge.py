@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from continual_segment.learning.validation import CoveringWindows, dice_of_decod
 from continual_segment.model.fingerprint import fingerprint_data, fingerprint_tensors
 from continual_segment.networks import Decoder
 from continual_segment.training.distributed import on_main
+from continual_segment.training.update import forward_precision
 
 Key = TypeVar("Key")
 Answers = Callable[[list[Tensor]], Iterable[tuple[Key, Tensor]]]
@@ -36,11 +37,14 @@ class Judge:
         """Spent on measuring, now or in the run that was resumed."""
 
     def dice_of_all(self, answers: Answers[Key]) -> dict[Key, float]:
-        """The Dice of each."""
+        """The Dice of each, in the precision of the training."""
+
+        def logits(images: Tensor) -> Iterator[tuple[Key, Tensor]]:
+            with forward_precision(self.step.settings):
+                yield from answers(self.step.features(images))
+
         title = f"judging {self.step.name}"
-        return dice_of_decoders(
-            lambda images: answers(self.step.features(images)), self.windows, self.organs, self.device, title
-        )
+        return dice_of_decoders(logits, self.windows, self.organs, self.device, title)
 
     def dice_of(self, decoder: Decoder, file: str) -> float:
         """The Dice of one."""
@@ -57,7 +61,8 @@ class Judge:
         path = self.step.run / f"{file}.json"
         places = [[case.name, *corner] for case, corner in self.windows.places]
         data = self.step.source.dataset.fingerprint
-        signature = fingerprint_data([fingerprint_tensors(weights), places, data, *settings])
+        precision = self.step.settings.precision
+        signature = fingerprint_data([fingerprint_tensors(weights), places, data, precision, *settings])
         kept = on_main(lambda: stored_or_computed(path, signature, compute))
         self.seconds += kept["seconds"]
         return kept["result"]

@@ -70,7 +70,7 @@ class ShrinkConfig:
     """Share of the Dice that a fitted plan loses which training is expected to regain."""
     candidates: int = 2
     """At most so many plans are trained, the next one if the one before loses more than tau."""
-    share: float = 0.8
+    share: float = 1.0
     """How long each is trained."""
     rate: float = 2.0
     """Learning rate, as a share of the first training's."""
