@@ -60,7 +60,7 @@ class _Divergence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, taught: Tensor) -> Tensor:
-        total, gradient = logits.new_zeros(()), torch.empty(logits.shape).to(logits)
+        total, gradient = logits.new_zeros(()), logits.new_empty(logits.shape)
         for found, wanted, written in zip(blocks(logits), blocks(taught), blocks(gradient), strict=True):
             found, wanted = found.log_softmax(dim=0), wanted.log_softmax(dim=0)
             probability = wanted.exp()
