@@ -150,11 +150,12 @@ def forms(results: Results) -> str:
 
 def pareto(results: Results) -> bytes:
     """Mean Dice of the test splits against size and time."""
-    points = sorted([*(point(results, budget) for budget in measured(results)), whole_point(results)])
+    whole = whole_point(results)
+    points = [*(point(results, budget) for budget in measured(results)), whole]
     figure = Figure(figsize=(10.5, 3.2), layout="constrained")
     for number, (axis, label) in enumerate(zip(figure.subplots(1, 3, sharey=True), AXES, strict=True)):
-        axis.plot([p[number] for p in points], [p[3] for p in points], "o-", color="tab:blue")
-        axis.plot(points[-1][number], points[-1][3], "o", color="black", label="whole decoders")
+        axis.plot(*zip(*sorted((p[number], p[3]) for p in points), strict=True), "o-", color="tab:blue")
+        axis.plot(whole[number], whole[3], "o", color="black", label="whole decoders")
         axis.set(xlabel=label, xlim=(0, None))
     figure.axes[0].set(ylabel="mean Dice of all organs, test scans")
     figure.axes[-1].legend(fontsize=7, loc="lower right")
